@@ -1,0 +1,3 @@
+"""hpkit keeps large AI training alive on plain Slurm."""
+
+__version__ = "0.1.0"

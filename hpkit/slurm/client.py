@@ -1,0 +1,90 @@
+"""What hpkit asks of Slurm and tells it, whatever backend does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class Node(NamedTuple):
+    """A node as Slurm shows it. `flags` are upper-case words, base state included (`IDLE`, `DRAIN`, `NOT_RESPONDING`).
+
+    `reason` is one line without Slurm's `[user@time]` tail; `reason_by` and `reason_at` (Unix seconds, None when not
+    told) come from that tail. `gres` is the raw text. `boot_time` Unix seconds or None.
+    """
+
+    name: str
+    flags: frozenset[str]
+    reason: str = ""
+    reason_by: str = ""
+    reason_at: float | None = None
+    hostname: str = ""
+    addr: str = ""
+    partitions: tuple[str, ...] = ()
+    gres: str = ""
+    boot_time: float | None = None
+
+
+class Job(NamedTuple):
+    """A job as Slurm shows it. Nothing here was written by the user except what is listed as user text.
+
+    `flags` are upper-case state words; `reason` is the state reason (`BeginTime`, `JobHeldUser`, …). `nodes`,
+    `req_nodes` and `exc_nodes` are hostlist expressions as Slurm prints them ("" for none). Times are Unix seconds.
+    """
+
+    id: str
+    user_id: int
+    flags: frozenset[str]
+    reason: str = ""
+    partition: str = ""
+    nodes: str = ""
+    req_nodes: str = ""
+    exc_nodes: str = ""
+    batch_host: str = ""
+    num_nodes: int = 0
+    requeue: bool = False
+    batch: bool = False
+    restarts: int = 0
+    priority: int = 0
+    array_job_id: str = ""
+    array_task_id: str = ""
+    eligible_at: float | None = None
+    start_at: float | None = None
+    end_at: float | None = None
+
+
+class Client(Protocol):
+    """Reads raise SlurmError when they fail (never an empty answer); writes raise it when Slurm refuses."""
+
+    def node(self, name: str) -> Node:
+        """One node; SlurmError kind "unknown" when Slurm has none of that name."""
+
+    def nodes(self, names: Sequence[str] | None = None) -> tuple[Node, ...]:
+        """The named nodes, or all."""
+
+    def job(self, job_id: str) -> Job:
+        """One job (or array task `A_T`)."""
+
+    def jobs_on(self, name: str) -> tuple[Job, ...]:
+        """Jobs that run or complete on a node."""
+
+    def hostnames(self, expression: str) -> tuple[str, ...]:
+        """A hostlist's names in Slurm's order."""
+
+    def config(self) -> dict[str, str]:
+        """`scontrol show config` as key → value."""
+
+    def drain(self, name: str, reason: str) -> None:
+        """state=drain with a reason (root only)."""
+
+    def undrain(self, name: str) -> None:
+        """state=undrain (root only); never resume, which would also clear Slurm's own DOWN."""
+
+    def requeue(self, job_id: str, *, begin_in_s: int | None, exclude: str = "") -> None:
+        """`requeue incomplete`, then StartTime=now+N and ExcNodeList, all fed to one scontrol process."""
+
+    def start_now(self, job_id: str) -> None:
+        """StartTime=now for a pending job."""
+
+    def release(self, job_id: str) -> None:
+        """Release a held job."""
