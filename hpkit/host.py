@@ -1,6 +1,7 @@
 """The one door to the machine: files, folders, links, space, time and tools, live, recorded or replayed.
 
-Nothing else in hpkit opens machine files below /sys, /proc or /dev (a lint test enforces it).
+Nothing else in hpkit opens machine files below /sys, /proc or /dev (a lint test enforces it); the three kinds of
+host are in `hosts/`.
 """
 
 from __future__ import annotations
@@ -44,15 +45,27 @@ class Host(Protocol):
 
 
 def live(root: str = "", *, view: View | None = None) -> Host:
-    """This machine; with `root` a sandbox node: the bundle folder whose root/ is read and whose bin/ holds its tools."""
-    raise NotImplementedError
+    """This machine; with `root` a sandbox node: the bundle folder whose root/ is read and whose bin/ holds its tools.
+
+    `view` is STEP when SLURM_JOB_ID is in the environment and nothing else is said: root's hooks say NODE.
+    """
+    from hpkit.hosts.live import LiveHost
+
+    return LiveHost(root, view)
 
 
 def record(inner: Host, folder: str) -> Host:
-    """Passes everything through to `inner` and writes each answer into a bundle folder."""
-    raise NotImplementedError
+    """Passes everything through to `inner` and writes each answer into a bundle folder (an existing, empty one).
+
+    Raises OSError when the folder cannot be written; later write errors are kept for `bundle.finish`.
+    """
+    from hpkit.hosts.record import RecordHost
+
+    return RecordHost(inner, folder)
 
 
 def replay(folder: str) -> Host:
     """Answers from a bundle and from nothing else; raises UsageError when the folder is no bundle."""
-    raise NotImplementedError
+    from hpkit.hosts.replay import ReplayHost
+
+    return ReplayHost(folder)

@@ -80,8 +80,11 @@ class Client(Protocol):
     def undrain(self, name: str) -> None:
         """state=undrain (root only); never resume, which would also clear Slurm's own DOWN."""
 
-    def requeue(self, job_id: str, *, begin_in_s: int | None, exclude: str = "") -> None:
-        """`requeue incomplete`, then StartTime=now+N and ExcNodeList, all fed to one scontrol process."""
+    def requeue(self, job_id: str, *, begin_in_s: int | None, exclude: str | None = None) -> tuple[str, ...]:
+        """`requeue incomplete`, then StartTime=now+N and ExcNodeList ("" clears it), all fed to one scontrol process.
+
+        Raises SlurmError when the job was not requeued. Returns what Slurm refused of the rest (usually nothing).
+        """
 
     def start_now(self, job_id: str) -> None:
         """StartTime=now for a pending job."""

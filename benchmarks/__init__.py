@@ -1,0 +1,1 @@
+"""Each figure that the documentation names is made by one command here: `make bench`. They gate nothing."""

@@ -1,0 +1,381 @@
+"""Main of prolog, epilog, background round, note round, watcher and the two helpers; standard library and hpkit only.
+
+Started as `PYTHON -I -S LIB/hpkit/hook.py KIND --root ROOT`. Exit status 101 means "the node is drained with our
+reason: reject"; the sh hooks turn it into 1 and everything else into 0. Whatever hangs or breaks inside, a hook ends
+within its budget, its children with it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+if __name__ == "__main__":  # -I -S: nothing but the standard library is on the path yet
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import signal
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import NamedTuple
+
+from hpkit import host as machine
+from hpkit import log, past, proc
+from hpkit.config import Config
+from hpkit.errors import HpkitError, UsageError
+from hpkit.model import Load, Verdict, View
+from hpkit.node import lock, notes, round, settings, verdict
+from hpkit.paths import Paths, paths
+from hpkit.slurm.client import Client
+
+REJECT = 101
+SCRIPT = os.path.abspath(__file__)
+ROUNDS = ("prolog", "epilog", "health", "note")
+HELPERS = ("watch", "start", "release")
+FIRST_S = 10.0  # until the configuration has told the budget
+SLURM_SHARE = 0.3  # of the budget is kept for telling Slurm
+SLURM_MAX_S = 15.0
+CALL_SHARE = 0.45  # of what is left for one call, so that a second one is possible
+JITTER_SHARE = 0.2
+OURS = ("drained", "already-ours")
+
+
+class Scene(NamedTuple):
+    """One call of a hook: what it is, where, with which configuration, until when (time.monotonic)."""
+
+    kind: str
+    root: str
+    paths: Paths
+    settings: Config
+    plan: round.Plan
+    host: machine.Host
+    deadline: float
+    round_deadline: float
+
+    @property
+    def enforcing(self) -> bool:
+        """Whether anything may be changed in Slurm."""
+        return self.settings.mode == "enforce"
+
+
+class Watchdog:
+    """Ends this process at its deadline, or at SIGTERM, with its running children; `code` is what it exits with."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.code = 0
+
+    def arm(self, seconds: float) -> None:
+        """Set, or set anew, the time that is left."""
+        signal.signal(signal.SIGALRM, self._ring)
+        signal.signal(signal.SIGTERM, self._ring)
+        signal.setitimer(signal.ITIMER_REAL, max(0.01, seconds))
+
+    def disarm(self) -> None:
+        """The work is done in time."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _ring(self, number: int, _frame: FrameType | None) -> None:
+        proc.kill_running()
+        log.error("hook-out-of-time", hook=self.kind, signal=signal.Signals(number).name)
+        os._exit(self.code)  # not sys.exit: whatever hangs must not get a say
+
+
+def main(argv: Sequence[str]) -> int:
+    """`hpkit hook KIND [--root ROOT]`: 0, or 1 when the job or node is rejected, 3 on wrong usage."""
+    try:
+        code = run(argv)
+    except UsageError as error:
+        os.write(2, f"{error.message}\n{error.hint}\n".encode())
+        return error.code
+    return 1 if code == REJECT else code
+
+
+def run(argv: Sequence[str]) -> int:
+    """Do what the command line says; 0, or `REJECT`. Raises UsageError for wrong usage and nothing else."""
+    kind, root, rest = _parse(argv)
+    log.setup(root)
+    begun = time.monotonic()
+    watchdog = Watchdog(kind)
+    try:
+        if kind in HELPERS:
+            return _helper(kind, root, rest)
+        watchdog.arm(FIRST_S)
+        code = _round_hook(kind, root, begun, watchdog)
+    except Exception as error:  # noqa: BLE001 - fail open on ourselves: no fault of hpkit's may stop a job
+        log.error("hook-crashed", hook=kind, why=f"{type(error).__name__}: {error}", where=_where(error))
+        code = watchdog.code
+    watchdog.disarm()
+    return code
+
+
+def _parse(argv: Sequence[str]) -> tuple[str, str, list[str]]:
+    words = list(argv)
+    root = ""
+    if "--root" in words:
+        at = words.index("--root")
+        root = words[at + 1] if at + 1 < len(words) else ""
+        del words[at : at + 2]
+    kinds = ROUNDS + HELPERS
+    if not words or words[0] not in kinds:
+        raise UsageError(f"hook needs one of: {', '.join(kinds)}", "for example: hpkit hook health")
+    return words[0], root, words[1:]
+
+
+def _round_hook(kind: str, root: str, begun: float, watchdog: Watchdog) -> int:
+    """Prolog, epilog, background round and note round."""
+    where = paths(root)
+    name = "health" if kind == "note" else kind
+
+    def usable(found: Config) -> round.Plan:
+        return round.plan(found, getattr(found.hooks, name).suite)
+
+    config, plan = settings.load(where, usable, keep=kind == "health")
+    log.setup(root, syslog=config.log.syslog)
+    if kind == "note":
+        watchdog.disarm()
+        time.sleep(notes.due_in(where, config.hooks.note_interval_s, time.clock_gettime(time.CLOCK_BOOTTIME)))
+        begun = time.monotonic()
+    budget_s = getattr(config.hooks, name).budget_s
+    watchdog.arm(begun + budget_s - time.monotonic())
+    deadline = begun + budget_s
+    round_deadline = deadline - min(SLURM_SHARE * budget_s, SLURM_MAX_S)
+    host = machine.live(root, view=View.NODE)
+    scene = Scene(kind, root, where, config, plan, host, deadline, round_deadline)
+    if kind == "epilog" and _epilog_is_done(scene):
+        return 0
+    rejected = _locked_round(scene, watchdog)
+    if kind == "health":
+        _watch_over(scene)
+    return REJECT if rejected else 0
+
+
+def _epilog_is_done(scene: Scene) -> bool:
+    """Leave the requeue helper if there is a reason to; whether the job ended well and the verdict still holds."""
+    _speed_up_restart(scene)
+    ended = f"{os.environ.get('SLURM_JOB_EXIT_CODE', '0')} {os.environ.get('SLURM_JOB_EXIT_CODE2', '0:0')}"
+    if ended == "0 0:0" and not notes.any_left(scene.paths):
+        return verdict.trusted(scene.paths, scene.host.now(), "epilog") is not None
+    verdict.remove(scene.paths)
+    return False
+
+
+def _locked_round(scene: Scene, watchdog: Watchdog) -> bool:
+    """Run the round under the lock, unless another hook just did; whether the job or node is to be rejected."""
+    since = scene.host.now().uptime if scene.kind == "epilog" else 0.0
+    held = lock.acquire(scene.paths, scene.round_deadline)
+    if held is None:
+        log.warning("hook-gave-way", hook=scene.kind, why="another hook held the lock for too long")
+        return False
+    with held:
+        notes.prepare(scene.paths, scene.host.now().boot_id)
+        taken = notes.take(scene.paths)
+        if held.waited and not taken and _just_told(scene, since):
+            return False
+        if scene.kind == "note":
+            if not taken:
+                return False
+            notes.mark(scene.paths, scene.host.now().uptime)
+        return _round(scene, watchdog, taken)
+
+
+def _just_told(scene: Scene, since: float) -> bool:
+    """Whether the hook that held the lock left a verdict that this one may trust; the background round never does."""
+    if scene.kind not in ("prolog", "epilog"):
+        return False
+    return verdict.trusted(scene.paths, scene.host.now(), scene.kind, since=since) is not None
+
+
+def _round(scene: Scene, watchdog: Watchdog, taken: tuple[notes.Note, ...]) -> bool:
+    """The round itself and what follows from it; whether the job or node is to be rejected."""
+    before = round.last_report(scene.paths, scene.plan.suite)
+    done = round.run(
+        scene.paths,
+        scene.settings,
+        scene.host,
+        scene.plan,
+        budget_s=max(0.1, scene.round_deadline - time.monotonic()),
+        jobs_here=_jobs_here(scene),
+    )
+    round.tell(before, done.report, scene.kind)
+    outcome = _take_out(scene, done) if done.report.verdict is Verdict.UNHEALTHY else ""
+    rejected = outcome in OURS and scene.kind in ("prolog", "epilog")
+    if rejected:
+        watchdog.code = REJECT
+        _reject(scene, done)
+    if scene.plan.answers:
+        notes.consume(scene.paths, taken)
+    if scene.kind == "health" and outcome != "drained":
+        _consider_return(scene, done)
+    return rejected
+
+
+def _jobs_here(scene: Scene) -> bool:
+    """Whether a job of somebody else's is here; asked only for checks that disturb, and "yes" without an answer."""
+    if all(check.load is Load.QUIET for check in scene.plan.checks):
+        return False
+    own = os.environ.get("SLURM_JOB_ID", "")
+    try:
+        return any(job.id != own for job in _client(scene).jobs_on(scene.host.node))
+    except HpkitError as error:
+        log.warning("jobs-not-known", why=error)
+        return True
+
+
+def _take_out(scene: Scene, done: round.Done) -> str:
+    """Drain this node because of a failure, when that is allowed; what came of it in one word."""
+    from hpkit.policy.verdict import reason_for
+
+    reason = reason_for(done.report)
+    if not scene.enforcing:
+        log.warning("would-drain", node=scene.host.node, reason=reason, why="mode is observe")
+        return "observe"
+    from hpkit.node import record, remedy
+
+    outcome = remedy.take_out(
+        _client(scene),
+        done.report,
+        scene.paths,
+        _hurried(scene),
+        scene.host.now(),
+        scene.host.node,
+        instance_id=record.instance_id(scene.host),
+        deadline=scene.deadline,
+    )
+    if outcome.kind not in OURS:
+        log.warning(
+            "not-drained", node=scene.host.node, reason=reason, outcome=outcome.kind, why=outcome.text
+        )
+    return outcome.kind
+
+
+def _reject(scene: Scene, done: round.Done) -> None:
+    """Say why, in the one line that Slurm logs; a job that Slurm will hold for it is released once, later."""
+    from hpkit.policy.verdict import reason_for
+
+    os.write(1, f"{reason_for(done.report)}\n".encode())
+    if scene.kind == "prolog" and scene.settings.hooks.release_held:
+        _leave_helper(scene, "release", os.environ.get("SLURM_JOB_ID", ""))
+
+
+def _consider_return(scene: Scene, done: round.Done) -> None:
+    """A node with a drain record may come back, when its record says that enough was proven."""
+    from hpkit.node import record
+
+    if record.load(scene.paths) is None:
+        return
+    from hpkit.node import returning
+
+    now, name = scene.host.now(), scene.host.node
+    outcome = returning.consider(
+        _client(scene),
+        done.report,
+        scene.paths,
+        _hurried(scene),
+        now,
+        name,
+        instance_id=record.instance_id(scene.host),
+    )
+    log.info("return-considered", node=name, outcome=outcome.kind, why=outcome.text)
+    if outcome.kind == "returned":
+        accepted = past.accept(done.past, "return", now, past.counters_of(done.report.findings))
+        round.keep("past", lambda: past.save(scene.paths, accepted))
+
+
+def _speed_up_restart(scene: Scene) -> None:
+    """The job of this epilog left a suspect note that root answered: when it is requeued, let it start at once."""
+    job, uid = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_UID", "")
+    uids = notes.answered(scene.paths, job)
+    if not uids:
+        return
+    notes.forget(scene.paths, job)
+    wanted = scene.enforcing and scene.settings.hooks.start_requeued
+    if wanted and uid.isdecimal() and int(uid) in uids and _is_batch_host(os.environ, scene.host.node):
+        _leave_helper(scene, "start", job, uid)
+
+
+def _is_batch_host(env: Mapping[str, str], node: str) -> bool:
+    """The batch script ran on the first node of the job; Slurm before 23.02 tells the list by its old name only."""
+    from hpkit import hostlist
+
+    listed = env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST", "")
+    try:
+        return bool(listed) and hostlist.expand(listed)[0] == node
+    except ValueError:
+        return False
+
+
+def _leave_helper(scene: Scene, kind: str, *words: str) -> None:
+    """Start a detached helper for a job; it holds nothing of ours open."""
+    if not words[0].isdecimal():
+        return
+    try:
+        proc.detach((sys.executable, "-I", "-S", SCRIPT, kind, *words, "--root", scene.root), env=_kept())
+    except OSError as error:
+        log.error("helper-not-started", helper=kind, job=words[0], why=error)
+
+
+def _kept() -> dict[str, str]:
+    """What a background process needs of Slurm's environment: the node's name."""
+    return {n: os.environ[n] for n in ("SLURMD_NODENAME",) if n in os.environ}
+
+
+def _watch_over(scene: Scene) -> None:
+    """Keep the background process for suspect notes alive."""
+    from hpkit.node import watcher
+
+    if scene.settings.hooks.watcher == "helper":
+        watcher.ensure(scene.paths, scene.root, SCRIPT, _kept())
+
+
+def _helper(kind: str, root: str, rest: Sequence[str]) -> int:
+    """Be one of the background processes; nobody waits for its exit status."""
+    where = paths(root)
+    if kind == "watch":
+        from hpkit.node import watcher
+
+        watcher.watch(where, root, SCRIPT)
+        return 0
+    from hpkit.node import helpers
+    from hpkit.slurm import connect
+
+    config = settings.load(where, lambda found: None, keep=False)[0]
+    log.setup(root, syslog=config.log.syslog)
+    client = connect(config.slurm, trusted_only=os.geteuid() == 0)
+    node = machine.live(root, view=View.NODE).node
+    if kind == "start":
+        outcome = helpers.start_requeued(client, node, rest[0], (int(word) for word in rest[1:]))
+    else:
+        outcome = helpers.release_held(client, where, node, rest[0])
+    log.info("helper-ended", helper=kind, job=rest[0], outcome=outcome)
+    return 0
+
+
+def _client(scene: Scene) -> Client:
+    from hpkit.slurm import connect
+
+    return connect(_hurried(scene).slurm, trusted_only=os.geteuid() == 0)
+
+
+def _hurried(scene: Scene) -> Config:
+    """The configuration with waiting times that fit into what is left of the budget."""
+    left = max(0.5, scene.deadline - time.monotonic())
+    slurm, drain = scene.settings.slurm, scene.settings.drain
+    return scene.settings._replace(
+        slurm=slurm._replace(timeout_s=min(slurm.timeout_s, left * CALL_SHARE)),
+        drain=drain._replace(jitter_s=min(drain.jitter_s, left * JITTER_SHARE)),
+    )
+
+
+def _where(error: BaseException) -> str:
+    """The innermost place of a fault, as file:line."""
+    trace = error.__traceback__
+    place = ""
+    while trace is not None:
+        place = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""The three machines behind the Host protocol: live, recorded, replayed."""

@@ -1,0 +1,201 @@
+"""Two detached root helpers that hooks leave behind: a requeued job starts at once, one held by our reject is released.
+
+Each watches one job for a while, does at most one thing, and ends. Neither acts on anything a user wrote except the
+suspect note's job id, which counts only when the note's owner owns the job.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+
+from hpkit import files, log
+from hpkit.errors import SlurmError
+from hpkit.paths import Paths
+from hpkit.policy import ownership
+from hpkit.slurm.client import Client, Job
+
+WATCH_S = 90.0  # the epilogs of all nodes, PrologEpilogTimeout included, are usually over by then
+POLL_S = 0.5
+FAR_S = 3600.0  # Slurm's own delay after a requeue is minutes; a later begin time is somebody's wish
+RELEASED_MAX = 256
+LAUNCH_FAILED = (
+    "launch failed requeued held"  # job_mgr.c, job_requeue: the text of Slurm's hold after a failed prolog
+)
+UNDER_WAY = frozenset(
+    {"RUNNING", "CONFIGURING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT"}
+)
+UNDECIDED = frozenset({"", "None"})  # the state reason until the scheduler has looked at the job
+
+Pause = Callable[[float], None]
+
+
+def start_requeued(
+    client: Client,
+    node: str,
+    job_id: str,
+    uids: Iterable[int],
+    *,
+    watch_s: float = WATCH_S,
+    pause: Pause = time.sleep,
+) -> str:
+    """Wait until the job is pending for its begin time after a requeue, then set StartTime=now once.
+
+    `uids` are the owners of the suspect notes that named the job; the job must belong to one of them. Returns what came
+    of it in a few words; "started" when the start time was set.
+    """
+    allowed = frozenset(uids)
+    job_id, last = _own_name(client, node, job_id), "no answer"
+    for _ in range(max(1, int(watch_s / POLL_S))):
+        job, last = _look(client, job_id, last)
+        if job is not None:
+            if job.user_id not in allowed:
+                return "not the note's owner"
+            last = _waits_for(job, time.time())
+            if last == "begin time":
+                return _start(client, job_id)
+            if last != "under way":
+                return last
+        elif last == "unknown":
+            return "gone"
+        pause(POLL_S)
+    return f"gave up: {last}"
+
+
+def release_held(
+    client: Client,
+    paths: Paths,
+    node: str,
+    job_id: str,
+    *,
+    watch_s: float = WATCH_S,
+    pause: Pause = time.sleep,
+) -> str:
+    """Wait until Slurm holds the job because our prolog rejected it and this node is drained by us; release it once.
+
+    Only Slurm's own hold after a failed launch counts, never a person's and never JobHoldMaxRequeue; never twice for a
+    job on this node. Returns what came of it in a few words; "released" when the job was released.
+    """
+    if job_id in _released(paths):
+        return "released before"
+    key, last = job_id, "no answer"
+    job_id = _own_name(client, node, job_id)
+    for _ in range(max(1, int(watch_s / POLL_S))):
+        job, last = _look(client, job_id, last)
+        if job is not None:
+            last = _held_as(job)
+            if last == "launch failed" and _drained_by_us(client, node):
+                return _release(client, paths, job_id, key)
+            if last not in ("under way", "launch failed"):
+                return last
+        elif last == "unknown":
+            return "gone"
+        pause(POLL_S)
+    return f"gave up: {last}"
+
+
+def _own_name(client: Client, node: str, job_id: str) -> str:
+    """The name that means this one job: hooks know an array's task by a number that may be the whole array's, too.
+
+    While the job is still on this node, its only task of that array here is the one meant. Otherwise the number stays,
+    and a client refuses what is ambiguous.
+    """
+    try:
+        client.job(job_id)
+    except SlurmError as error:
+        if error.kind != "refused":
+            return job_id
+        try:
+            here = [job.id for job in client.jobs_on(node) if job.array_job_id == job_id]
+        except SlurmError:
+            return job_id
+        return here[0] if len(here) == 1 else job_id
+    return job_id
+
+
+def _look(client: Client, job_id: str, last: str) -> tuple[Job | None, str]:
+    """The job, or None and why there is no answer; a controller that is away for a moment is asked again."""
+    try:
+        return client.job(job_id), last
+    except SlurmError as error:
+        return None, error.kind
+
+
+def _waits_for(job: Job, now: float) -> str:
+    """ "begin time" when a requeued job waits for nothing else; "under way" when it is too early to tell."""
+    if "COMPLETING" in job.flags:
+        return "under way"
+    if job.flags & UNDER_WAY:
+        return "running again" if job.flags & {"RUNNING", "CONFIGURING"} else "under way"
+    if "PENDING" not in job.flags:
+        return "over"
+    if job.restarts < 1:
+        return "never ran"
+    begin = job.eligible_at or job.start_at
+    if begin is not None and begin > now + FAR_S:
+        return "begins later by somebody's wish"
+    if job.reason == "BeginTime":
+        return "begin time"
+    return "under way" if job.reason in UNDECIDED else f"waits for {job.reason}"
+
+
+def _held_as(job: Job) -> str:
+    """ "launch failed" for Slurm's hold after a failed prolog; "under way" while the job has not been put back yet."""
+    if job.flags & UNDER_WAY:
+        return "under way"
+    if "PENDING" not in job.flags:
+        return "over"
+    reason = job.reason.replace("_", " ")
+    if reason.lower() == LAUNCH_FAILED:
+        return "launch failed"
+    return f"not held by a failed launch: {reason}"
+
+
+def _start(client: Client, job_id: str) -> str:
+    try:
+        client.start_now(job_id)
+    except SlurmError as error:
+        log.warning("start-refused", job=job_id, why=error.message)
+        return "refused"
+    log.audit("job-start-now", job=job_id, why="requeued after a suspect note that root answered")
+    return "started"
+
+
+def _drained_by_us(client: Client, node: str) -> bool:
+    try:
+        seen = client.node(node)
+    except SlurmError:
+        return False
+    return ownership.ours(seen)
+
+
+def _release(client: Client, paths: Paths, job_id: str, key: str) -> str:
+    """Remember first, then release: after a crash in between the job stays held rather than being released twice."""
+    try:
+        _remember(paths, key)
+        client.release(job_id)
+    except (SlurmError, OSError) as error:
+        log.warning("release-failed", job=job_id, why=error)
+        return "refused"
+    log.audit("job-released", job=job_id, why="held by Slurm after this node's prolog rejected it")
+    return "released"
+
+
+def _released_path(paths: Paths) -> str:
+    return f"{paths.lib}/released.json"
+
+
+def _released(paths: Paths) -> list[str]:
+    """The jobs released on this node, oldest first."""
+    try:
+        found = json.loads(files.read_small(_released_path(paths)) or b"[]")
+    except ValueError:
+        return []
+    return [str(job) for job in found] if isinstance(found, list) else []
+
+
+def _remember(paths: Paths, job_id: str) -> None:
+    files.ensure_dir(paths.lib)
+    jobs = [*_released(paths), job_id][-RELEASED_MAX:]
+    files.write_atomic(_released_path(paths), json.dumps(jobs) + "\n")

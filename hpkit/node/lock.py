@@ -1,0 +1,65 @@
+"""The one lock that orders the hooks of a node: prolog, epilog and background round never run a round at once."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from types import TracebackType
+
+from hpkit import files
+from hpkit.paths import Paths
+
+TICK_S = 0.05
+
+
+class Lock:
+    """A held lock; the kernel frees it when the process ends, however it ends. `waited`: another hook had it first."""
+
+    def __init__(self, fd: int, waited: bool) -> None:
+        self._fd = fd
+        self.waited = waited
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Give the lock back; a second call does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def acquire(paths: Paths, deadline: float, name: str = "lock") -> Lock | None:
+    """Take the lock, waiting until `deadline` (time.monotonic) at most; None when another hook still has it then.
+
+    The file's mode is 0600: whoever can open it could hold it for ever. Raises OSError when it cannot be opened.
+    """
+    files.ensure_dir(paths.run)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(f"{paths.run}/{name}", flags, 0o600)
+    waited = False
+    try:
+        while not _try(fd):
+            waited = True
+            if time.monotonic() >= deadline:
+                os.close(fd)
+                return None
+            time.sleep(TICK_S)
+    except BaseException:
+        os.close(fd)
+        raise
+    return Lock(fd, waited)
+
+
+def _try(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

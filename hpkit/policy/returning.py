@@ -1,0 +1,131 @@
+"""When a drained node may come back by itself: what its record asks for has happened, and then the checks passed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hpkit.model import Action, Finding, Report, Status, Verdict
+from hpkit.policy.verdict import culprit
+
+RETEST_PASSES = 2  # a single pass of a flapping check proves nothing
+DEEP = ("deep", "burnin")
+
+INTENDED = "intended"
+DRAINED = "drained"
+
+
+class Record(NamedTuple):
+    """Why hpkit drained this node and under which conditions it may return.
+
+    `reason` is the exact text that was written, `at` wall seconds, `boot_id` and `instance_id` those of the drain.
+    `action` is the heaviest action of all the failures seen since; `checks` are the checks that must pass again, and
+    `passes` counts rounds in a row in which they did. `reset_at` is the wall time of a device reset recorded since,
+    `devices` the serial numbers known at the drain. `state` is "intended" until the drain was confirmed.
+    """
+
+    node: str
+    boot_id: str
+    instance_id: str
+    reason: str
+    at: float
+    check: str
+    subject: str
+    action: Action
+    message: str
+    checks: tuple[str, ...] = ()
+    passes: int = 0
+    reset_at: float = 0.0
+    devices: tuple[str, ...] = ()
+    state: str = INTENDED
+
+
+class Here(NamedTuple):
+    """What this node is now: boot, instance, serial numbers of its devices ("" and empty when not known)."""
+
+    boot_id: str
+    instance_id: str = ""
+    devices: tuple[str, ...] = ()
+
+
+def first_record(report: Report, reason: str, at: float, here: Here) -> Record:
+    """The record of a drain for this report; raises ValueError when nothing in it failed."""
+    finding = culprit(report)
+    if finding is None:
+        raise ValueError("a report without a failure drains no node")
+    return Record(
+        node=report.node,
+        boot_id=here.boot_id,
+        instance_id=here.instance_id,
+        reason=reason,
+        at=at,
+        check=finding.check,
+        subject=finding.subject,
+        action=finding.action,
+        message=finding.message,
+        checks=_failed(report),
+        devices=here.devices,
+    )
+
+
+def extended(record: Record, report: Report) -> Record:
+    """The record after a later failing round: more checks to pass, perhaps a heavier action; the passes begin anew."""
+    heaviest = max((record.action, *(f.action for f in _failures(report))), key=lambda action: action.weight)
+    checks = tuple(dict.fromkeys((*record.checks, *_failed(report))))
+    return record._replace(action=heaviest, checks=checks, passes=0)
+
+
+def counted(record: Record, report: Report) -> Record:
+    """The record after a round: one more pass, or none in a row any more."""
+    return record._replace(passes=record.passes + 1 if not not_passed(record, report) else 0)
+
+
+def not_passed(record: Record, report: Report) -> str:
+    """Why this round is no pass for the record's checks, "" when it is one."""
+    if report.verdict not in (Verdict.HEALTHY, Verdict.DEGRADED):
+        return f"the last round was {report.verdict.value}"
+    for check in record.checks or (record.check,):
+        statuses = {f.status for f in report.findings if f.check == check}
+        if Status.PASS not in statuses or statuses & {Status.FAIL, Status.ERROR}:
+            return f"{check} did not pass in the last round (suite {report.suite})"
+    return ""
+
+
+def may_return(record: Record, report: Report, here: Here) -> str:
+    """What is still missing before the node may return, "" when nothing is. Call it with the `counted` record."""
+    missing = _cure_missing(record, report, here)
+    if missing:
+        return missing
+    if why := not_passed(record, report):
+        return why
+    if record.action is Action.RETEST and record.passes < RETEST_PASSES:
+        return f"passed {record.passes} time of {RETEST_PASSES}"
+    return ""
+
+
+def _cure_missing(record: Record, report: Report, here: Here) -> str:
+    rebooted = bool(here.boot_id) and here.boot_id != record.boot_id
+    if record.action is Action.RETEST:
+        return ""
+    if record.action is Action.RESET:
+        return "" if rebooted or record.reset_at > record.at else "a device reset or a reboot"
+    if record.action is Action.REBOOT:
+        return "" if rebooted else "a reboot"
+    if record.action is Action.REPLACE:
+        return _replacement_missing(record, report, here)
+    return "a person: hpkit undrain"  # operator; and none, which never means healthy
+
+
+def _replacement_missing(record: Record, report: Report, here: Here) -> str:
+    moved = bool(record.instance_id and here.instance_id) and here.instance_id != record.instance_id
+    swapped = bool(record.devices and here.devices) and not set(record.devices) <= set(here.devices)
+    if not (moved or swapped):
+        return "a replacement of the node or the device"
+    return "" if report.suite in DEEP else "a deep check (hpkit check --deep)"
+
+
+def _failures(report: Report) -> list[Finding]:
+    return [f for f in report.findings if f.status is Status.FAIL]
+
+
+def _failed(report: Report) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f.check for f in _failures(report)))

@@ -1,0 +1,139 @@
+"""Gathers what is known about a failed step: the job, its nodes, and one witness on each node."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from hpkit import proc
+from hpkit.errors import SlurmError
+from hpkit.model import Finding, Status, finding_from
+from hpkit.resume.cause import blame, judge
+from hpkit.resume.facts import Evidence, NodeFacts, Witness
+from hpkit.resume.supervisor import Ended
+from hpkit.resume.wire import Joiner
+from hpkit.slurm.client import Client, Job, Node
+
+LAUNCH_S = 6.0  # for srun to start and end the witness step, beside the seconds that a witness waits for root
+SETTLE_S = 2.0  # once a node is known to be faulty, the others get this much longer to tell of theirs
+KEPT = (
+    "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LD_LIBRARY_PATH", "SLURM_CONF", "SLURM_JOB_ID", "SLURM_CLUSTER_NAME",
+    "SLURM_WORKING_CLUSTER", "HPKIT_ROOT",
+)  # fmt: skip
+"""The witness's environment. The batch script's other SLURM_* shape inner steps (SLURM_NTASKS_PER_NODE, …)."""
+
+
+def witness_argv(nodes: Sequence[str], answer_s: float, srun: str = "srun") -> tuple[str, ...]:
+    """The one step that asks all nodes.
+
+    Beside whatever else runs there (--overlap), without devices or memory of its own (measured on 22.05.8: starts
+    beside a step that holds all GPUs and all memory of the job), and going on when one of its tasks fails (-K0).
+    """
+    count = str(len(nodes))
+    shape = ("-N", count, "-n", count, "--ntasks-per-node=1", "-w", ",".join(nodes))
+    apart = ("--overlap", "--gres=none", "--mem=0", "-K0", "-Q", "-D", "/", "--input=none")
+    program = (sys.executable, "-I", "-m", "hpkit.resume.witness", f"{answer_s:g}")
+    return (srun, *apart, *shape, *program)
+
+
+def read_job(client: Client, job_id: str) -> tuple[Job | None, str]:
+    """The job, or None and why Slurm did not tell."""
+    try:
+        return client.job(job_id), ""
+    except SlurmError as error:
+        return None, error.message
+
+
+def gather(
+    client: Client,
+    job_id: str,
+    ended: Ended,
+    env: Mapping[str, str],
+    answer_s: float,
+    signal_of: Callable[[], int],
+) -> Evidence:
+    """The evidence after a failed step; takes at most about `answer_s` + 10 seconds and never raises for Slurm's sake.
+
+    Nothing is asked of the nodes when Slurm itself ended the job. `signal_of` tells the ending signal that hp-srun got.
+    """
+    job, trouble = read_job(client, job_id)
+    evidence = Evidence(ended.code, ended.begun, ended.ended, signal_of(), job, trouble)
+    if judge(evidence).kind == "scheduler":
+        return evidence
+    names = job_nodes(client, job, env)
+    states = node_states(client, names)
+    up = [n for n in names if not {"DOWN", "NOT_RESPONDING"} & _flags(states, n)]
+    known_bad = any(blame(_facts(n, states, {}), ended.begun) for n in names)
+    wait_s = SETTLE_S + 1.0 if known_bad else answer_s
+    witnesses = ask(up, env, wait_s) if up else {}
+    job, trouble = read_job(client, job_id)
+    states = node_states(client, names) or states
+    nodes = tuple(_facts(n, states, witnesses) for n in names)
+    return Evidence(ended.code, ended.begun, ended.ended, signal_of(), job, trouble, nodes)
+
+
+def job_nodes(client: Client, job: Job | None, env: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of the job's nodes: from Slurm, else from the batch script's environment; () when neither tells."""
+    listed = (job.nodes if job else "") or env.get("SLURM_JOB_NODELIST", "")
+    try:
+        return client.hostnames(listed) if listed else ()
+    except SlurmError:
+        return ()
+
+
+def node_states(client: Client, names: Sequence[str]) -> dict[str, Node]:
+    """The nodes as Slurm shows them; empty when it does not answer."""
+    try:
+        return {node.name: node for node in client.nodes(names)} if names else {}
+    except SlurmError:
+        return {}
+
+
+def ask(nodes: Sequence[str], env: Mapping[str, str], answer_s: float) -> dict[str, Witness]:
+    """What the witnesses of these nodes said, as far as it came in time."""
+    kept = {name: env[name] for name in KEPT if env.get(name)}
+    argv = witness_argv(nodes, answer_s)
+    found: dict[str, Witness] = {}
+    joiner = Joiner()
+    until = time.monotonic() + answer_s + LAUNCH_S
+    with closing(proc.stream(argv, timeout_s=answer_s + LAUNCH_S, env=kept)) as lines:
+        for line in lines:
+            told = joiner.feed(line)
+            if told and told[0] in nodes:
+                found[told[0]] = witness = witness_from(told[1])
+                if witness.root == "unhealthy" or witness.own_failures:
+                    until = min(until, time.monotonic() + SETTLE_S)
+            if len(found) == len(nodes) or time.monotonic() > until:
+                break
+    return found
+
+
+def witness_from(document: Mapping[str, Any]) -> Witness:
+    """A witness from its document; what is not as it should be is left out, and said in `trouble`."""
+    root, report = document.get("root"), document.get("report")
+    trouble = str(document.get("trouble") or "")
+    try:
+        failures = _failures(root.get("failures", ())) if isinstance(root, dict) else ()
+        own = _failures(report["findings"]) if isinstance(report, dict) else ()
+    except (KeyError, TypeError, ValueError) as error:
+        return Witness(bool(document.get("note")), trouble=f"its answer was not understood: {error}")
+    verdict = str(root.get("verdict", "")) if isinstance(root, dict) else ""
+    return Witness(bool(document.get("note")), verdict, failures, own, trouble)
+
+
+def _failures(documents: Sequence[Mapping[str, Any]]) -> tuple[Finding, ...]:
+    return tuple(f for f in map(finding_from, documents) if f.status is Status.FAIL)
+
+
+def _flags(states: Mapping[str, Node], name: str) -> frozenset[str]:
+    return states[name].flags if name in states else frozenset()
+
+
+def _facts(name: str, states: Mapping[str, Node], witnesses: Mapping[str, Witness]) -> NodeFacts:
+    node = states.get(name)
+    if node is None:
+        return NodeFacts(name, witness=witnesses.get(name))
+    return NodeFacts(name, node.flags, node.reason, node.reason_at, witnesses.get(name))

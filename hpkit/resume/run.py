@@ -1,0 +1,203 @@
+"""One supervised step: run it, and after a failure gather evidence, decide, and requeue or stop."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from hpkit import proc
+from hpkit.errors import SlurmError
+from hpkit.resume import attempts, evidence, placeholders, requeue
+from hpkit.resume.cause import judge
+from hpkit.resume.facts import Cause, Evidence, Past, Plan
+from hpkit.resume.messages import say, seconds
+from hpkit.resume.options import Command
+from hpkit.resume.placeholders import Source
+from hpkit.resume.plan import decide, exclusion
+from hpkit.resume.requeue import Order
+from hpkit.resume.settings import Settings
+from hpkit.resume.signals import Inbox
+from hpkit.resume.supervisor import Ended, srun_argv, supervise
+from hpkit.slurm.client import Client, Job
+
+SIGNAL_WINDOW_S = 60.0  # an ending signal this long before the step's end may be why it ended
+NOT_FOUND = 127
+
+
+class Run(NamedTuple):
+    """A step that is ready to start."""
+
+    command: Command
+    settings: Settings
+    source: Source
+    env: Mapping[str, str]
+    client: Client
+    key: attempts.Key
+    record: attempts.Record
+    past: Past
+    batch: requeue.Batch
+    job: Job | None
+
+    def go(self) -> int:
+        """Run the step to its end; returns hp-srun's exit code."""
+        inbox = Inbox()
+        argv = srun_argv(self.command, self.env)
+        self._note_start(argv)
+        extra = placeholders.variables(self.source, self.past.attempt)
+        try:
+            ended = supervise(argv, {**self.env, **extra}, inbox, self.batch.place)
+        except OSError as error:
+            say(f"srun cannot be started: {error.strerror}")
+            return NOT_FOUND
+        if ended.code == 0:
+            self.record.append("end", code=0, seconds=round(ended.ended - ended.begun, 3))
+            return 0
+        try:
+            return self._failed(ended, inbox)
+        except Exception as error:  # noqa: BLE001  # whatever is wrong with us, the step's own code must come out
+            say(
+                f"internal error after the step ({type(error).__name__}: {error}); keeping its exit code {ended.code}"
+            )
+            return ended.code
+
+    def _note_start(self, argv: tuple[str, ...]) -> None:
+        started = self.job.start_at if self.job else None
+        source = {"checkpoint": self.source.path, "step": self.source.step}
+        if not self.record.append("start", attempt=self.past.attempt, argv=argv, job_start=started, **source):
+            say(f"this attempt cannot be recorded ({self.record.trouble})")
+
+    def _failed(self, ended: Ended, inbox: Inbox) -> int:
+        say(
+            f"the step failed with exit code {ended.code} after {seconds(ended.ended - ended.begun)}; asking the nodes"
+        )
+        found = self._evidence(ended, inbox)
+        cause = judge(found)
+        plan = self._plan(cause, found)
+        facts = {"code": ended.code, "cause": cause.kind, "nodes": cause.nodes, "why": cause.why}
+        asked_s = round(time.time() - ended.ended, 3)
+        self.record.append("end", **facts, seconds=round(ended.ended - ended.begun, 3), asked_s=asked_s)
+        self.record.append("plan", action=plan.action, why=plan.why)
+        blamed = f" ({', '.join(cause.nodes)})" if cause.nodes else ""
+        say(f"cause: {cause.kind}{blamed}: {cause.why}")
+        if plan.action != "requeue":
+            return self._stop(plan, ended)
+        return self._requeue(plan, cause, found, ended, inbox)
+
+    def _evidence(self, ended: Ended, inbox: Inbox) -> Evidence:
+        def signalled() -> int:
+            inbox.take()
+            return inbox.ending_since(ended.ended - SIGNAL_WINDOW_S)
+
+        return evidence.gather(self.client, self.key.job, ended, self.env, self.settings.answer_s, signalled)
+
+    def _plan(self, cause: Cause, found: Evidence) -> Plan:
+        return decide(
+            cause,
+            found.code,
+            found.job,
+            self.past,
+            resume_on=self.settings.resume_on,
+            max_restarts=self.settings.max_restarts,
+            het="SLURM_HET_SIZE" in self.env,
+        )
+
+    def _stop(self, plan: Plan, ended: Ended) -> int:
+        hint = f"; to requeue it yourself: {requeue.by_hand(Order(self.key.job, 0))}" if plan.offer else ""
+        say(f"not requeued: {plan.why}{hint}")
+        return self._code(plan, ended)
+
+    def _code(self, plan: Plan, ended: Ended) -> int:
+        own = self.settings.give_up_code
+        return own if plan.gives_up and own is not None else ended.code
+
+    def _requeue(self, plan: Plan, cause: Cause, found: Evidence, ended: Ended, inbox: Inbox) -> int:
+        inbox.take()
+        number = inbox.ending_since(ended.ended)
+        if number:
+            return self._stop(Plan("stop", f"hp-srun was sent {inbox.name(number)}"), ended)
+        order = Order(self.key.job, self.settings.begin_in_s, self._exclusion(cause, found.job))
+        say(f"requeueing job {order.job}, to start again in {order.begin_in_s} s")
+        why = requeue.carry_out(self.client, order, plan, cause, self.record, say=say)
+        if why:
+            say(f"NOT requeued: {why}; when Slurm answers again: {requeue.by_hand(order)}")
+            return self._code(plan._replace(gives_up=True), ended)
+        requeue.end_batch(self.batch)
+        return ended.code
+
+    def _exclusion(self, cause: Cause, job: Job | None) -> tuple[str, ...] | None:
+        """The job's new ExcNodeList; None (leave it) also when Slurm does not tell what is needed to decide."""
+        if job is None or not (cause.nodes or self.past.excluded):
+            return None
+        try:
+            nodes = {node.name: node for node in self.client.nodes()}
+            required = self.client.hostnames(job.req_nodes) if job.req_nodes else ()
+            excluded = self.client.hostnames(job.exc_nodes) if job.exc_nodes else ()
+        except SlurmError:
+            return None
+        return exclusion(
+            job, cause.nodes, nodes, required=required, excluded=excluded, ours=self.past.excluded
+        )
+
+
+def prepare(command: Command, settings: Settings, source: Source, env: Mapping[str, str]) -> Run:
+    """Everything that must be known before the step starts; a controller that does not answer is no hindrance."""
+    from hpkit import config
+    from hpkit.errors import ConfigError
+    from hpkit.paths import node_root, paths
+    from hpkit.slurm import connect
+
+    try:
+        site = config.load(
+            paths(node_root()).etc, explicit=env.get("HPKIT_CONFIG", ""), trusted_only=False
+        ).slurm
+    except ConfigError:
+        site = config.SlurmConfig()
+    client = connect(site, trusted_only=False)
+    key = attempts.key_of(env)
+    job, trouble = evidence.read_job(client, key.job)
+    if trouble:
+        say(f"the job could not be read ({trouble}); it is asked for again when the step fails")
+    record, past = _open_record(key, settings, env, job)
+    batch = requeue.find_batch(proc.ancestors(), os.getuid(), env.get("SLURM_JOB_ID", ""))
+    run = Run(command, settings, source, env, client, key, record, past, batch, job)
+    _announce(run)
+    return run
+
+
+def _open_record(
+    key: attempts.Key, settings: Settings, env: Mapping[str, str], job: Job | None
+) -> tuple[attempts.Record, Past]:
+    restart = _number(env.get("SLURM_RESTART_COUNT", ""))
+    places = attempts.folders(settings.state_dir, settings.checkpoint_dir, env)
+    record = attempts.Record(key, places, restart)
+    found = record.read()
+    fresh = not found.trouble and not found.events
+    if fresh or attempts.other_run(found.events, restart, job.start_at if job else None):
+        record.append("run", cluster=key.cluster, job_start=job.start_at if job else None)
+        found = attempts.Read()
+    record.link(attempts.home_folder(env))
+    return record, attempts.past_of(found, restart)
+
+
+def _announce(run: Run) -> None:
+    """One line: what can be done when a node fails."""
+    if run.past.trouble:
+        say(f"the record of earlier attempts cannot be read ({run.past.trouble}): all restarts count as used")
+    plan = decide(
+        Cause("hardware", (), ""), 1, run.job, run.past, resume_on=run.settings.resume_on,
+        max_restarts=run.settings.max_restarts, het="SLURM_HET_SIZE" in run.env,
+    )  # fmt: skip
+    able = (
+        "a node that fails means a requeue"
+        if plan.action == "requeue"
+        else f"no requeue possible: {plan.why}"
+    )
+    say(f"attempt {run.past.attempt} of job {run.key.job}; {able}")
+    if run.command.gives("no-kill") or run.env.get("SLURM_NO_KILL"):
+        say("srun's --no-kill keeps a step going after a task has failed: a failure may be noticed late")
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() else 0

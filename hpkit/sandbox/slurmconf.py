@@ -1,0 +1,148 @@
+"""The configuration of the sandbox's Slurm: slurm.conf, gres.conf, cgroup.conf. Pure text, for Slurm 21.08 to 25.x."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from hpkit.sandbox.ground import Ground
+
+CPUS = 16  # per node; config_overrides lets Slurm believe it whatever this machine has
+GRES = "gpu"
+
+
+class Settings(NamedTuple):
+    """What a sandbox is like.
+
+    Seconds for all `_s`. `nohold` sets nohold_on_prolog_fail, `hooks` installs hpkit's prolog, epilog and health
+    program, `proctrack` is "auto", "cgroup" or "linuxproc", `user` the account for jobs ("" = found),
+    `config` is TOML text put behind each node's hpkit.toml.
+    """
+
+    nodes: int = 4
+    gpus: int = 8
+    hooks: bool = True
+    nohold: bool = True
+    proctrack: str = "auto"
+    user: str = ""
+    health_interval_s: int = 5
+    kill_wait_s: int = 5
+    message_timeout_s: int = 10
+    slurmd_timeout_s: int = 20
+    prolog_epilog_timeout_s: int = 60
+    schedule_s: int = 3
+    note_interval_s: int = 2
+    config: str = ""
+
+
+class Ports(NamedTuple):
+    """TCP ports on 127.0.0.1: the controller's, and one per node."""
+
+    slurmctld: int
+    slurmd: tuple[int, ...]
+
+
+def node_names(count: int) -> tuple[str, ...]:
+    """n1 … nN."""
+    return tuple(f"n{i}" for i in range(1, count + 1))
+
+
+def slurm_conf(folder: str, settings: Settings, ground: Ground, ports: Ports, proctrack: str) -> str:
+    """The text of slurm.conf. `proctrack` is "cgroup" or "linuxproc"."""
+    scheduler = [
+        "batch_sched_delay=1",
+        f"sched_interval={settings.schedule_s}",
+        f"bf_interval={settings.schedule_s}",
+    ]
+    if settings.nohold:
+        scheduler.insert(0, "nohold_on_prolog_fail")
+    rows: list[tuple[str, str | int]] = [
+        ("ClusterName", "sandbox"),
+        ("SlurmctldHost", f"{ground.hostname}(127.0.0.1)"),
+        ("SlurmUser", ground.slurm_account),
+        ("SlurmctldPort", ports.slurmctld),
+        ("AuthType", "auth/munge"),
+        ("AuthInfo", f"socket={folder}/munge/socket"),
+        ("StateSaveLocation", f"{folder}/state"),
+        ("SlurmdSpoolDir", f"{folder}/spool/%n"),
+        ("SlurmctldPidFile", f"{folder}/state/slurmctld.pid"),
+        ("SlurmdPidFile", f"{folder}/spool/slurmd-%n.pid"),
+        ("SlurmctldLogFile", f"{folder}/log/slurmctld.log"),
+        ("SlurmdLogFile", f"{folder}/log/slurmd-%n.log"),
+        ("ProctrackType", f"proctrack/{proctrack}"),
+        ("PrologFlags", "Alloc"),
+        ("SelectType", "select/cons_tres"),
+        ("SelectTypeParameters", "CR_Core"),
+        ("GresTypes", GRES),
+        ("SlurmdParameters", "config_overrides"),
+        ("SchedulerParameters", ",".join(scheduler)),
+        ("MpiDefault", "none"),
+        ("JobRequeue", 1),
+        ("ReturnToService", 1),
+        ("PropagateResourceLimits", "NONE"),
+        ("MailProg", "/bin/true"),
+        ("FirstJobId", first_job(ports)),
+        ("KillWait", settings.kill_wait_s),
+        ("MessageTimeout", settings.message_timeout_s),
+        ("SlurmdTimeout", settings.slurmd_timeout_s),
+        ("PrologEpilogTimeout", settings.prolog_epilog_timeout_s),
+        ("UnkillableStepTimeout", 60),
+    ]
+    if settings.hooks:
+        rows += hook_rows(folder, settings)
+    lines = [f"{key}={value}" for key, value in rows] + node_lines(settings, ground, ports)
+    return "# Written by `hpkit sandbox up`; the next `up` writes it again.\n" + "\n".join(lines) + "\n"
+
+
+def hook_rows(folder: str, settings: Settings) -> list[tuple[str, str | int]]:
+    """The rows that an administrator adds to hook hpkit in."""
+    return [
+        ("Prolog", f"{folder}/hooks/prolog/hpkit"),
+        ("Epilog", f"{folder}/hooks/epilog/hpkit"),
+        ("HealthCheckProgram", f"{folder}/hooks/prolog/hpkit-health"),
+        ("HealthCheckInterval", settings.health_interval_s),
+        ("HealthCheckNodeState", "ANY"),
+    ]
+
+
+def node_lines(settings: Settings, ground: Ground, ports: Ports) -> list[str]:
+    """One line per node, all on this host, and the partition with all of them."""
+    gres = f" Gres={GRES}:{settings.gpus}" if settings.gpus else ""
+    lines = [
+        f"NodeName={name} NodeHostName={ground.hostname} NodeAddr=127.0.0.1 Port={port}"
+        f" Sockets=2 CoresPerSocket={CPUS // 2} ThreadsPerCore=1 RealMemory=64000{gres} State=UNKNOWN"
+        for name, port in zip(node_names(settings.nodes), ports.slurmd, strict=True)
+    ]
+    return [*lines, "PartitionName=train Nodes=ALL Default=YES MaxTime=INFINITE State=UP"]
+
+
+def first_job(ports: Ports) -> int:
+    """A first job number of its own for each sandbox.
+
+    Several sandboxes share the cgroups `slurm_n1` and so on; a step's cgroup is told apart by its job number only.
+    """
+    return (ports.slurmctld % 10000) * 1000 + 1
+
+
+def gres_conf(folder: str, settings: Settings) -> str:
+    """The GPUs of each node by their device files: Slurm refuses a count without files."""
+    if not settings.gpus:
+        return "AutoDetect=off\n"
+    span = f"[0-{settings.gpus - 1}]" if settings.gpus > 1 else "0"
+    lines = [
+        f"NodeName={name} Name={GRES} File={os.path.join(folder, 'nodes', name, 'root/dev')}/nvidia{span}"
+        for name in node_names(settings.nodes)
+    ]
+    return "AutoDetect=off\n" + "\n".join(lines) + "\n"
+
+
+def cgroup_conf(ground: Ground, proctrack: str) -> str:
+    """cgroup.conf for what this machine has; Slurm 21.08 knows v1 only and has no CgroupPlugin."""
+    if ground.version < (22, 5):
+        return "ConstrainCores=no\n"
+    if proctrack != "cgroup":
+        return "CgroupPlugin=disabled\n" if ground.version >= (23, 11) else "ConstrainCores=no\n"
+    lines = [f"CgroupPlugin=cgroup/{ground.cgroup}"]
+    if ground.cgroup == "v2" and not ground.systemd:
+        lines.append("IgnoreSystemd=yes")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,283 @@
+"""The default backend: Slurm's own commands, run with a built environment and a deadline for each.
+
+A query that fails raises SlurmError with the kind that errors.py lists; an empty answer is never taken for "none".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+from hpkit import proc, trust
+from hpkit.config import SlurmConfig
+from hpkit.errors import HpkitError, SlurmError
+from hpkit.slurm import parse
+from hpkit.slurm.client import Job, Node
+from hpkit.slurm.names import NODE_NAME, WRITABLE_JOB
+from hpkit.slurm.states import JOB_ACTIVE
+
+FOLDERS = ("/opt/slurm/bin", "/usr/local/bin", "/usr/bin")
+LIMIT = 64 << 20  # bytes of one answer: 10,000 nodes are about 8 MB
+NAMES_MAX = 64  # more names than this are picked out of an answer about all nodes
+GRACE_S = 0.5  # a command past its deadline has nothing to clean up
+_PASSED = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")  # what a user's commands need to reach his cluster
+_QUEUE = "|".join(("%F", "%K", "%A", "%U", "%T", "%P", "%N", "%B", "%D"))  # nothing that a user may write
+_MARK = "hpkit_after_"
+_HOST_LIST = re.compile(r"[A-Za-z0-9_.,+:@\[\]-]+\Z")
+
+# Slurm's own texts (slurm_errno.c and the commands), in the order in which they are looked for.
+_KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "unreachable",
+        (
+            "unable to contact slurm controller",
+            "zero bytes were transmitted",
+            "standby mode",
+            "timed out",
+            "rate limit exceeded",
+            "connection refused",
+            "connection forced closed",
+            "authentication",
+            "munge",
+        ),
+    ),
+    (
+        "missing",
+        (
+            "unable to process configuration file",
+            "could not establish a configuration source",
+            "cannot stat file",
+        ),
+    ),
+    ("denied", ("access/permission denied", "invalid user id", "permission denied")),
+    ("unknown", ("invalid node name", "invalid job id", "not found")),
+)
+_HINTS = {
+    "presently disabled": "submit with: sbatch --requeue",
+    "only batch jobs": "only jobs started with sbatch can be requeued",
+    "heterogeneous job leader": "requeue the leader of the heterogeneous job",
+}
+
+
+class Commands:
+    """The Client protocol over scontrol and squeue; one process for each call."""
+
+    def __init__(
+        self, config: SlurmConfig, *, trusted_only: bool, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self._timeout_s = config.timeout_s
+        self._trusted_only = trusted_only
+        self._folders = (*filter(None, (config.bin,)), *FOLDERS)
+        # The file itself is not examined: slurmd runs as root on it, whoever owns it.
+        self._env = {} if trusted_only else {key: environ[key] for key in _PASSED if environ.get(key)}
+        if config.conf:
+            self._env["SLURM_CONF"] = config.conf
+        self._found: dict[str, str] = {}
+
+    def node(self, name: str) -> Node:
+        """One node; SlurmError kind "unknown" when Slurm has none of that name."""
+        return self.nodes((name,))[0]
+
+    def nodes(self, names: Sequence[str] | None = None) -> tuple[Node, ...]:
+        """The named nodes in that order, or all."""
+        wanted = None if names is None else tuple(dict.fromkeys(map(_node_name, names)))
+        if wanted == ():
+            return ()
+        some = (",".join(wanted),) if wanted and len(wanted) <= NAMES_MAX else ()
+        text = self._ask("scontrol", "--all", "show", "node", *some)
+        if not text.strip() or text.startswith("No nodes in the system"):
+            raise SlurmError(
+                "unknown", f"Slurm has no {'node ' + ', '.join(wanted[:5]) if wanted else 'nodes'}"
+            )
+        found = parse.nodes(text)
+        if wanted is None:
+            return found
+        table = {node.name: node for node in found}
+        for name in wanted:
+            if name not in table:
+                raise SlurmError("unknown", f"Slurm has no node {name}")
+        return tuple(table[name] for name in wanted)
+
+    def job(self, job_id: str) -> Job:
+        """One job, by id, array task `A_T` or het component `J+N`; the bare id of an array is refused."""
+        text = self._ask("scontrol", "--all", "show", "job", _job_id(job_id))
+        if not text.strip():
+            raise SlurmError("unknown", f"Slurm has no job {job_id}")
+        return parse.job(text, job_id)
+
+    def jobs_on(self, name: str) -> tuple[Job, ...]:
+        """Jobs that run or complete on a node; those that end while we ask are left out.
+
+        A job whose own text imitates Slurm's fields is listed with what squeue tells, as neither batch nor requeueable.
+        """
+        text = self._ask("squeue", "--noheader", "--all", "--nodelist", _node_name(name), "--format", _QUEUE)
+        found = (self._listed(line) for line in text.splitlines())
+        return tuple(job for job in found if job is not None and job.flags & JOB_ACTIVE)
+
+    def _listed(self, line: str) -> Job | None:
+        """The job behind a line of squeue; None when it is gone by now."""
+        listed = parse.queue_line(line)
+        try:
+            return self.job(listed.id)
+        except SlurmError as error:
+            if error.kind == "unknown":
+                return None
+            if error.kind != "garbled":
+                raise
+            return listed
+
+    def hostnames(self, expression: str) -> tuple[str, ...]:
+        """A hostlist's names in Slurm's order, doubles included; SlurmError "refused" for what is no hostlist."""
+        plain = "".join(expression.split())
+        if plain in ("", "(null)"):
+            return ()
+        if not _HOST_LIST.match(plain) or plain.startswith("-") or not _balanced(plain):
+            raise SlurmError("refused", f"{expression!r} is no host list")
+        ran = self._run("scontrol", "show", "hostnames", plain)
+        names = tuple(ran.text.split())
+        told = ran.stderr.decode("utf-8", "replace").strip()
+        if told or not names or any("[" in name or "]" in name for name in names):
+            raise SlurmError("refused", f"{expression!r} is no host list: {_one_line(told)}")
+        return names
+
+    def config(self) -> dict[str, str]:
+        """`scontrol show config` as key → value."""
+        return parse.settings(self._ask("scontrol", "show", "config"))
+
+    def drain(self, name: str, reason: str) -> None:
+        """state=drain with a reason of one line (root only)."""
+        if not reason.strip() or not reason.isprintable():
+            raise SlurmError("refused", "a drain needs a reason of one line")
+        self._ask("scontrol", "update", f"nodename={_node_name(name)}", "state=drain", f"reason={reason}")
+
+    def undrain(self, name: str) -> None:
+        """state=undrain (root only). Slurm clears FAIL too, so never call it for a node in FAIL."""
+        self._ask("scontrol", "update", f"nodename={_node_name(name)}", "state=undrain")
+
+    def requeue(self, job_id: str, *, begin_in_s: int | None, exclude: str | None = None) -> tuple[str, ...]:
+        """`requeue incomplete`, then StartTime=now+N and ExcNodeList, all fed to one scontrol that ignores SIGTERM.
+
+        Raises SlurmError when the requeue itself was refused or nothing is known of it. A job that is pending already
+        counts as requeued. Returns Slurm's texts for the later commands that it refused: the job is requeued then, but
+        starts later, or may start on the excluded nodes.
+        """
+        if exclude and not _HOST_LIST.match(exclude):
+            raise SlurmError("refused", f"{exclude!r} is no host list")
+        job = self._single(job_id)
+        orders = [f"requeue incomplete {job}"]  # plain requeue would revive a cancelled job
+        if begin_in_s is not None:
+            orders.append(f"update jobid={job} starttime=now+{int(begin_in_s)}")
+        if exclude is not None:
+            orders.append(f"update jobid={job} excnodelist={exclude}")
+        first, *later = self._orders(orders)
+        if first is None:
+            raise SlurmError(
+                "timeout", f"Slurm did not say within {self._timeout_s:g} s whether it requeued job {job}"
+            )
+        if first and "pending execution" not in first:
+            raise _refusal(first)
+        return tuple("no answer" if text is None else text for text in later if text != "")
+
+    def start_now(self, job_id: str) -> None:
+        """StartTime=now for a pending job."""
+        self._ask("scontrol", "update", f"jobid={self._single(job_id)}", "starttime=now")
+
+    def release(self, job_id: str) -> None:
+        """Release a held job."""
+        self._ask("scontrol", "release", self._single(job_id))
+
+    def _single(self, job_id: str) -> str:
+        """A name that means one job: the bare id of an array's task may stand for the whole array."""
+        plain = _job_id(job_id)
+        return plain if "_" in plain or "+" in plain else self.job(plain).id
+
+    def _orders(self, orders: Sequence[str]) -> list[str | None]:
+        """Feed orders to one scontrol; for each what it said on stderr ("" = accepted), None = no word of it.
+
+        scontrol says nothing about an order that was accepted, so an unknown word after each order marks its end: the
+        complaint about that word comes only when the order is done.
+        """
+        lines = [line for number, order in enumerate(orders) for line in (order, f"{_MARK}{number}")]
+        ran = self._run("scontrol", stdin="\n".join([*lines, ""]).encode(), shield=True)
+        told = ran.stderr.decode("utf-8", "replace")
+        answers: list[str | None] = []
+        for number in range(len(orders)):
+            said, mark, told = told.partition(f"{_MARK}{number}\n")
+            answers.append(_one_line(said.rpartition("\n")[0]) if mark else None)
+        if answers[0] is None and not ran.failure:
+            raise _refusal(_one_line(ran.stderr.decode("utf-8", "replace")) or "no answer")
+        return answers
+
+    def _ask(self, tool: str, *args: str) -> str:
+        """Run a command that says by its exit code whether it worked; its standard output."""
+        ran = self._run(tool, *args)
+        if ran.failure:
+            raise SlurmError("timeout", f"{tool} did not answer within {self._timeout_s:g} s")
+        if ran.rc != 0:
+            told = _one_line(ran.stderr.decode("utf-8", "replace")) or _one_line(ran.text[-400:])
+            raise _refusal(told or f"{tool} ended with code {ran.rc}")
+        if ran.truncated:
+            raise SlurmError("garbled", f"the answer of {tool} is longer than {LIMIT >> 20} MiB")
+        return ran.text
+
+    def _run(self, tool: str, *args: str, stdin: bytes = b"", shield: bool = False) -> proc.Ran:
+        ran = proc.run(
+            [self._tool(tool), *args],
+            timeout_s=self._timeout_s,
+            env=self._env,
+            stdin=stdin,
+            limit=LIMIT,
+            grace_s=GRACE_S,
+            shield=shield,
+        )
+        if ran.failure in ("missing", "denied"):
+            raise SlurmError("missing", f"{tool} cannot be started: {ran.stderr.decode('utf-8', 'replace')}")
+        return ran
+
+    def _tool(self, name: str) -> str:
+        """The path of a command, looked up once."""
+        if name not in self._found:
+            try:
+                path = trust.find_tool(name, self._folders, self._trusted_only)
+            except HpkitError as error:
+                raise SlurmError("missing", error.message, error.hint) from error
+            if not path:
+                raise SlurmError(
+                    "missing", f"there is no {name} in {', '.join(self._folders)}", "set slurm.bin"
+                )
+            self._found[name] = path
+        return self._found[name]
+
+
+def kind_of(told: str) -> str:
+    """The SlurmError kind of a complaint; "refused" when Slurm simply said no."""
+    plain = told.lower()
+    return next((kind for kind, texts in _KINDS if any(text in plain for text in texts)), "refused")
+
+
+def _refusal(told: str) -> SlurmError:
+    hint = next((hint for text, hint in _HINTS.items() if text in told.lower()), "")
+    return SlurmError(kind_of(told), told, hint)
+
+
+def _one_line(text: str) -> str:
+    return "; ".join(line.strip() for line in text.splitlines() if line.strip())
+
+
+def _balanced(text: str) -> bool:
+    """Brackets in pairs, none inside another: Slurm takes `x[1-2` for the name `x]`."""
+    return re.sub(r"\[[^\[\]]+\]", "", text).find("[") < 0 and text.count("[") == text.count("]")
+
+
+def _node_name(name: str) -> str:
+    """One node's name, so that a hostlist or an option never reaches Slurm by accident."""
+    if not NODE_NAME.match(name):
+        raise SlurmError("unknown", f"{name!r} is no node name")
+    return name
+
+
+def _job_id(job_id: str) -> str:
+    if not WRITABLE_JOB.match(job_id):
+        raise SlurmError("unknown", f"{job_id!r} is no job id", "write 123, or 123_4 for an array task")
+    return job_id

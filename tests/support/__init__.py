@@ -1,0 +1,1 @@
+"""Stand-ins with real behaviour for parts that a unit test cannot have."""
