@@ -84,7 +84,6 @@ class ResumeConfig(NamedTuple):
     resume_on: str = "hardware"
     max_restarts: int = 0
     answer_s: float = 15.0
-    kill_wait_s: float = 20.0
     state_dir: str = ""
     begin_in_s: int = 8
     give_up_code: int | None = None
@@ -136,9 +135,8 @@ _RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
         "drain.jitter_s": (0, 60),
         "resume.max_restarts": (0, 1 << 20),
         "resume.answer_s": (0, 600),
-        "resume.kill_wait_s": (0, 3600),
         "resume.begin_in_s": (0, 3600),
-        "resume.give_up_code": (0, 255),
+        "resume.give_up_code": (1, 255),
     }
 )
 

@@ -54,7 +54,7 @@ class SlurmError(HpkitError):
     """A query or update of Slurm did not succeed.
 
     `kind` is one of: "unreachable" (controller down or slow), "timeout", "unknown" (no such node or job), "denied",
-    "refused" (Slurm said no; the text is in the message), "missing" (no scontrol here), "garbled" (answer not understood).
+    "refused" (Slurm said no; the text is in the message), "missing" (no scontrol here), "garbled" (not understood).
     A failed query is never an empty answer.
     """
 

@@ -7,11 +7,13 @@ within its budget, its children with it.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
 
 if __name__ == "__main__":  # -I -S: nothing but the standard library is on the path yet
+    gc.disable()  # a hook makes no garbage worth looking for; the watcher's does not grow either
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import signal
@@ -127,8 +129,8 @@ def _round_hook(kind: str, root: str, begun: float, watchdog: Watchdog) -> int:
     where = paths(root)
     name = "health" if kind == "note" else kind
 
-    def usable(found: Config) -> round.Plan:
-        return round.plan(found, getattr(found.hooks, name).suite)
+    def usable(found: Config, suites: settings.Suites) -> round.Plan:
+        return round.plan(found, suites, getattr(found.hooks, name).suite)
 
     config, plan = settings.load(where, usable, keep=kind == "health")
     log.setup(root, syslog=config.log.syslog)
@@ -339,7 +341,7 @@ def _helper(kind: str, root: str, rest: Sequence[str]) -> int:
     from hpkit.node import helpers
     from hpkit.slurm import connect
 
-    config = settings.load(where, lambda found: None, keep=False)[0]
+    config = settings.load(where, lambda found, suites: None, keep=False)[0]
     log.setup(root, syslog=config.log.syslog)
     client = connect(config.slurm, trusted_only=os.geteuid() == 0)
     node = machine.live(root, view=View.NODE).node
@@ -378,4 +380,6 @@ def _where(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:]))
+    os._exit(
+        run(sys.argv[1:])
+    )  # nothing is buffered, and taking the interpreter down costs as much as a check

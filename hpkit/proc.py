@@ -181,7 +181,7 @@ def run(
     The environment is built (PATH, LC_ALL=C, TZ=UTC, HOME=/) and `env` is added to it. At the deadline SIGTERM, after
     `grace_s` SIGKILL, goes to the whole group; what still lives after that is left behind as "stuck". A grandchild that
     keeps a pipe open does not hold us. `limit` bytes are kept of each stream. Signals that we ignore stay ignored in
-    the program, except SIGPIPE. With `shield` it starts with SIGTERM, SIGINT and SIGHUP ignored: it must outlive the end
+    the program, except SIGPIPE. With `shield` it starts with SIGTERM, SIGINT and SIGHUP ignored: it outlives the end
     of the job that it is part of.
     """
     driven = _drive(argv, timeout_s, env, stdin, limit, grace_s, cwd, shield)
@@ -275,14 +275,20 @@ def kill_running() -> None:
 
 
 def foreground(
-    argv: Sequence[str], *, env: Mapping[str, str], new_session: bool = False, log: str = ""
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    new_session: bool = False,
+    log: str = "",
+    stderr: int | None = None,
 ) -> Child:
     """Start a program with our own standard streams (or `log` appended to) and exactly the environment given.
 
-    With `log` its standard input is /dev/null. The working directory is ours. Raises OSError when it cannot start.
+    With `log` its standard input is /dev/null. `stderr` is a descriptor for its standard error instead of ours. The
+    working directory is ours. Raises OSError when it cannot start.
     """
     if not log:
-        popen = _popen(argv, env=env, start_new_session=new_session)
+        popen = _popen(argv, env=env, start_new_session=new_session, stderr=stderr)
     else:
         with open(log, "ab") as file:
             popen = _popen(

@@ -81,6 +81,13 @@ def lines(texts: Sequence[str], stream: TextIO) -> None:
         print(text, file=stream)
 
 
+def raw(data: bytes) -> None:
+    """Bytes on standard output: a file name need not be text in any encoding."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.flush()
+
+
 def error(message: str, hint: str = "") -> None:
     """One line on standard error, and what to do next on a second."""
     print(f"hpkit: {plain(message)}", file=sys.stderr)

@@ -98,18 +98,17 @@ def _row_count(row: dict[str, str]) -> int | None:
         return None
     if "count" in row:
         return int(row["count"]) if row["count"].isdecimal() else None
-    return len(_expand(files)) if files else None
+    return len(_expand(files.replace("/", "_"))) or None  # a list of files is written as a list of hosts
 
 
 def _expand(text: str) -> tuple[str, ...]:
-    """A hostlist or a list of device files; what is no list stands for itself."""
-    from hpkit.errors import HpkitError
+    """The names of a host list; none when it is not understood."""
     from hpkit.hostlist import expand
 
     try:
-        return tuple(expand(text))
-    except (HpkitError, ValueError):
-        return (text,)
+        return expand(text)
+    except ValueError:
+        return ()
 
 
 def _line(host: Host, path: str) -> str:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ def files() -> Iterator[Path]:
             yield path
 
 
+@cache
 def sources() -> list[rules.Source]:
     return [
         rules.source(path.relative_to(TOP / "hpkit").as_posix(), path.read_text())
@@ -48,7 +50,7 @@ def sources() -> list[rules.Source]:
 
 def shell_scripts() -> list[str]:
     starts = re.compile(rb"#!\s*(/usr)?/bin/(env )?(ba|da)?sh\b")
-    return sorted(str(p.relative_to(TOP)) for p in files() if starts.match(p.open("rb").read(40)))
+    return sorted(str(p.relative_to(TOP)) for p in files() if starts.match(p.read_bytes()[:40]))
 
 
 def test_ruff() -> None:

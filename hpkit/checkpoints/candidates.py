@@ -108,10 +108,11 @@ def _own(tree: Tree, entries: dict[str, Entry], formats: Sequence[Format], *, ex
 
 
 def _chain(places: list[Place]) -> None:
-    """Tell each folder which folder of a lower step comes before it."""
-    above: Place | None = None
+    """Tell each folder which one of the same series (the same name but for the step) comes before it."""
+    series: dict[str, Place] = {}
     for place in places:
         if place.folder and not place.refused:
-            if above is not None and above.step != place.step:
-                above.before = place
-            above = place
+            name = names.without_step(place.name, place.step)
+            if name in series:
+                series[name].before = place
+            series[name] = place

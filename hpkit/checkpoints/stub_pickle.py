@@ -10,6 +10,7 @@ Opcodes: CPython's pickletools.py, protocols 0 to 5.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,9 @@ __all__ = ["Broken", "Pairs", "Reader", "Stub"]
 
 MAX_NUMBER = 16
 """Bytes of an integer that are converted (sizes and offsets have 8); a longer one becomes None."""
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})")
+_CONSTRUCTORS = ("copyreg._reconstructor", "copy_reg._reconstructor", "copyreg.__newobj__")
+"""What protocols 0 and 1 call to make an object: the class is the first argument."""
 _TICK = 1 << 14
 """Opcodes between two looks at the clock."""
 
@@ -38,6 +42,11 @@ _SIZED_1, _SIZED_4, _SIZED_8, _SIZED_I = _sized("<B"), _sized("<I"), _sized("<Q"
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogatepass")
+
+
+def _escaped(line: bytes) -> str:
+    """Protocol 0's text: latin-1 with escapes. By hand, because Python imports a module for this codec."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1] or match[2], 16)), line.decode("latin-1"))
 
 
 def _number(data: bytes) -> int | None:
@@ -163,6 +172,8 @@ def _name_of(value: Any) -> str:
 
 def _make(reader: Machine, maker: Any, arguments: Any) -> None:
     """What a call of `maker` would have made: the same Stub again, and the observer is told."""
+    if _name_of(maker) in _CONSTRUCTORS and isinstance(arguments, tuple) and arguments:
+        maker, arguments = arguments[0], arguments[1:]
     reader.built(_name_of(maker), arguments)
     reader.stack.append(maker if isinstance(maker, Stub) else None)
 
@@ -246,7 +257,7 @@ _OPCODES: dict[int, Callable[[Machine], None]] = {
     ord("F"): _push(lambda r: float(r.line())),
     ord("G"): _fixed(">d"),
     ord("S"): _push(lambda r: r.line()[1:-1].decode("latin-1")),
-    ord("V"): _push(lambda r: r.line().decode("raw_unicode_escape")),
+    ord("V"): _push(lambda r: _escaped(r.line())),
     ord("T"): _push(_SIZED_I),
     ord("U"): _push(_SIZED_1),
     ord("B"): _push(_SIZED_4),

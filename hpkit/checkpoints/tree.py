@@ -79,10 +79,8 @@ class Tree:
         real = os.path.realpath(path)
         if not inside(self.root, real):
             raise Unusable(f"{shown(os.path.basename(path))} is a link that leads out of the folder")
-        try:
-            os.lstat(real)
-        except OSError as error:
-            raise Unusable(f"{shown(os.path.basename(path))} is a link that leads nowhere") from error
+        if not os.path.lexists(real) or os.path.islink(real):  # dangling, or a ring that realpath gave up on
+            raise Unusable(f"{shown(os.path.basename(path))} is a link that leads nowhere")
         return real
 
     def facts(self, path: str) -> Facts:

@@ -83,11 +83,16 @@ def judge(seen: Seen, want: Want, _past: Past, _options: Any) -> Iterable[Findin
 
 def _finding(problems: tuple[Problem, ...], data: dict[str, Any]) -> Finding:
     """All problems in one finding: the worst status, the heaviest cure among the problems of that status."""
-    worst = min((p.status for p in problems), key=lambda s: s.rank)
-    action = max((p.action for p in problems if p.status is worst), key=lambda a: a.weight)
+    worst, action = _worst(problems)
     texts = [p.text for p in sorted(problems, key=lambda p: p.status.rank)]
     hint = HINTS.get(action, COULD_NOT if worst is Status.ERROR else "")
     return Finding(NAME, "", worst, action, "; ".join(texts), hint, data=data)
+
+
+def _worst(problems: tuple[Problem, ...]) -> tuple[Status, Action]:
+    """The worst status, and the heaviest cure among the problems of that status."""
+    worst = min((p.status for p in problems), key=lambda s: s.rank)
+    return worst, max((p.action for p in problems if p.status is worst), key=lambda a: a.weight)
 
 
 def _good(scene: Scene, data: dict[str, Any]) -> Finding:
@@ -169,22 +174,19 @@ def _listed_on_host(scene: Scene) -> Iterable[Problem]:
     there = len(nvml.answering)
     gone = (*_refused(scene), *_unlisted(scene))
     short = (want.gpus or 0) - there - len(gone)
-    gone = (*gone, *_lent(scene)[: max(0, short)])
-    if gone or short > 0:
-        expected = max(want.gpus or 0, there + len(gone))
-        whose = listed([p.text for p in gone])
-        text = f"NVML shows {there} of {expected} GPUs" + (f": {whose}" if whose else "")
-        worst = min((p.status for p in gone), key=lambda s: s.rank, default=Status.FAIL)
-        actions = [p.action for p in gone if p.status is worst] + [Action.REBOOT] * (
-            short > len(_lent(scene))
-        )
-        yield Problem(worst, max(actions, key=lambda a: a.weight), text)
+    if short > 0:
+        untold = Problem(Status.FAIL, Action.REBOOT, "")
+        gone = (*gone, *(*_lent(scene), *([untold] * short))[:short])
+    if gone:
+        whose = listed([p.text for p in gone if p.text])
+        text = f"NVML shows {there} of {there + len(gone)} GPUs" + (f": {whose}" if whose else "")
+        yield Problem(*_worst(gone), text)
 
 
 def _refused(scene: Scene) -> list[Problem]:
     """The GPUs that NVML counts and gives no handle for, with its reason, and their address where it can be told."""
     refused = [g for g in scene.nvml.gpus if g.error]
-    lacking = _lacking(scene)
+    lacking = _lacking(scene, scene.ours)
     pairs = (
         zip(refused, lacking, strict=True) if len(refused) == len(lacking) else ((g, g.pci) for g in refused)
     )
@@ -202,9 +204,9 @@ def _unlisted(scene: Scene) -> list[Problem]:
 
     Where no GPU is wanted, one that no driver holds is only worth a look: somebody may have taken it away on purpose.
     """
-    lacking = _lacking(scene)
-    if len(lacking) <= sum(bool(g.error) for g in scene.nvml.gpus):
+    if len(_lacking(scene, scene.ours)) <= sum(bool(g.error) for g in scene.nvml.gpus):
         return []
+    lacking = _lacking(scene, tuple(f for f in scene.ours if f.alive))
     known = {g.pci for g in scene.nvml.gpus if g.error}
     drivers = {f.address: f.driver for f in scene.pci.gpus}
     return [
@@ -216,13 +218,13 @@ def _unlisted(scene: Scene) -> list[Problem]:
     ]
 
 
-def _lacking(scene: Scene) -> list[str]:
-    """Addresses that PCI shows alive and NVML does not; nothing when NVML did not tell where its GPUs are."""
+def _lacking(scene: Scene, functions: tuple[Function, ...]) -> list[str]:
+    """The addresses of those that NVML does not show; nothing when NVML did not tell where its GPUs are."""
     answering = scene.nvml.answering
     if not all(g.pci for g in answering):
         return []
     there = {g.pci for g in answering}
-    return [f.address for f in scene.ours if f.alive and f.address not in there]
+    return [f.address for f in functions if f.address not in there]
 
 
 def _lent(scene: Scene) -> list[Problem]:

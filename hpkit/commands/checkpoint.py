@@ -134,9 +134,7 @@ def latest_command(wanted: Output, folder: str, format: str, budget: float, null
     if wanted.format == "json" or not result.lines:
         return result
     render.lines([render.plain(note) for note in result.notes], sys.stderr)
-    # As bytes: a file name need not be text in any encoding.
-    sys.stdout.buffer.write(os.fsencode(result.lines[0]) + (b"\0" if null else b"\n"))
-    sys.stdout.flush()
+    render.raw(os.fsencode(result.lines[0]) + (b"\0" if null else b"\n"))
     return result.code
 
 

@@ -71,9 +71,8 @@ class LiveHost:
         if self._stuck.answer((name,), name):
             return Unread(path, errno.ETIMEDOUT, "an earlier look at it still hangs")
         try:
-            where = self._tree.resolve(path)
             hang_s = float(given["hang"]) if given else 0.0
-            ran = proc.apart(lambda: statvfs(where, hang_s), timeout_s=timeout_s)
+            ran = proc.apart(lambda: statvfs(lambda: self._tree.resolve(path), hang_s), timeout_s=timeout_s)
         except (OSError, TypeError, ValueError) as error:
             number = getattr(error, "errno", None) or errno.EINVAL
             return Unread(path, number, os.strerror(number))

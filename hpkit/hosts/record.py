@@ -79,7 +79,7 @@ class RecordHost:
             self._keep("unlinked", path, _why(found))
         else:
             self._keep("links", path, found)
-            self._try(lambda: self._place(path))
+            self._try(lambda: self._place(path, follow_last=False))
         return found
 
     def space(self, path: str, timeout_s: float) -> Space | Unread:
@@ -130,7 +130,7 @@ class RecordHost:
         for name, data in files.items():
             self._try(partial(self._write, f"{where}/{name}", data))
 
-    def _place(self, path: str) -> str:
+    def _place(self, path: str, *, follow_last: bool = True) -> str:
         """Where a path of the machine lies below root/: its links are followed, and kept on the way."""
         done: list[str] = []
         todo, links = path.split("/")[::-1], 0
@@ -141,7 +141,7 @@ class RecordHost:
             if part in ("", ".", ".."):
                 continue
             target = self._target(done, part)
-            if target is None:
+            if target is None or not (follow_last or any(todo)):
                 done.append(part)
                 continue
             links += 1

@@ -6,23 +6,25 @@ import errno
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hpkit.model import Space, Unread
 
 
-def statvfs(path: str, hang_s: float = 0.0) -> bytes:
-    """The document for a mounted file system, or {"errno": N}; for a child process, since it may never return.
+def statvfs(find: Callable[[], str], hang_s: float = 0.0) -> bytes:
+    """The document for the file system that `find` names, or {"errno": N}; for a child process: it may never return.
 
     `hang_s` is how long a simulated dead mount takes to answer.
     """
-    if hang_s:
+    if hang_s > 0:
         time.sleep(hang_s)
     try:
-        found = os.statvfs(path)
+        found = os.statvfs(find())
     except OSError as error:
         return json.dumps({"errno": error.errno}).encode()
+    except ValueError:  # a NUL in the path
+        return json.dumps({"errno": errno.EINVAL}).encode()
     space = Space(
         total=found.f_blocks * found.f_frsize,
         avail=found.f_bavail * found.f_frsize,

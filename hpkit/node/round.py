@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hpkit import catalog, config, files, log, runner
+from hpkit import config, files, log, runner
 from hpkit import past as baseline
 from hpkit.checks import select, settings
 from hpkit.checks.model import Check
@@ -36,6 +36,7 @@ HOOKS = ("prolog", "epilog", "health")
 ANSWER = "hpkit.answer/1"
 RUNNING = "hpkit.running/1"
 REPORT_LIMIT = 4 << 20
+TELL_S = 0.2  # running.json is for people: it need not be newer than that
 BAD = (Status.FAIL, Status.ERROR, Status.WARN)
 
 
@@ -60,9 +61,8 @@ class Done(NamedTuple):
     past: Past
 
 
-def plan(site: config.Config, suite: str) -> Plan:
+def plan(site: config.Config, suites: Mapping[str, Sequence[str]], suite: str) -> Plan:
     """Select a suite's checks; raises ConfigError when the suite is unknown or an option of its checks is wrong."""
-    suites = {**catalog.suites(), **site.suites}
     own = {name: getattr(site.hooks, name).suite for name in HOOKS}
     unknown = tuple(f"hooks.{h}.suite: there is no suite {s!r}" for h, s in own.items() if s not in suites)
     if unknown:
@@ -77,12 +77,13 @@ def run(
 ) -> Done:
     """Run the planned round within `budget_s` and leave its results; a full disk costs those, never the verdict."""
     began = host.now()
+    before = baseline.load(paths)
     want = resolve(site.want, site.slurm, host)
     events = runner.run(
         planned.checks,
         host,
         want,
-        baseline.load(paths),
+        before,
         suite=planned.suite,
         budget_s=budget_s,
         options=planned.options,
@@ -90,35 +91,44 @@ def run(
     )
     ended = runner.collect(events, _Keeper(paths, host, planned.suite, began).saw)
     done = Done(ended.report, began, ended.past)
+    if ended.past != before:
+        keep("past", lambda: baseline.save(paths, ended.past))
     _leave(paths, site, planned, done)
     return done
 
 
 class _Keeper:
-    """Writes what is known so far while a round runs."""
+    """Writes what is known so far before each check: a check is what may hang or be killed."""
 
     def __init__(self, paths: Paths, host: Host, suite: str, began: Clock) -> None:
         self.paths, self.host, self.suite, self.began = paths, host, suite, began
         self.findings: list[Finding] = []
+        self.told_at = float("-inf")
 
     def saw(self, event: Event) -> None:
         """Keep one event of the runner."""
-        if event.kind == "started":
-            document = {
-                "schema": RUNNING,
-                "node": self.host.node,
-                "suite": self.suite,
-                "pid": os.getpid(),
-                "started": self.began.wall,
-                "check": event.check,
-                "findings": len(self.findings),
-            }
-            keep("running", lambda: _put(f"{self.paths.run}/running.json", document))
         if event.finding is not None:
             self.findings.append(event.finding)
-            spent = self.host.now().uptime - self.began.uptime
+        if event.kind != "started":
+            return
+        spent = self.host.now().uptime - self.began.uptime
+        if spent - self.told_at >= TELL_S:
+            self.told_at = spent
+            keep("running", lambda: _put(f"{self.paths.run}/running.json", self._progress(event.check)))
+        if self.findings:
             report = runner.partial(self.host, self.suite, self.began, spent, self.findings)
             keep("report", lambda: write_report(self.paths, report))
+
+    def _progress(self, check: str) -> dict[str, Any]:
+        return {
+            "schema": RUNNING,
+            "node": self.host.node,
+            "suite": self.suite,
+            "pid": os.getpid(),
+            "started": self.began.wall,
+            "check": check,
+            "findings": len(self.findings),
+        }
 
 
 def tell(before: Report | None, report: Report, hook: str) -> None:
@@ -163,7 +173,6 @@ def _leave(paths: Paths, site: config.Config, planned: Plan, done: Done) -> None
     """Everything that a finished round leaves behind."""
     report, began = done.report, done.began
     keep("report", lambda: write_report(paths, report))
-    keep("past", lambda: baseline.save(paths, done.past))
     if planned.answers or report.verdict is Verdict.UNHEALTHY:
         keep("answer", lambda: _put(f"{paths.run}/answer.json", answer_document(report, began)))
     keep("verdict", lambda: verdict.write(paths, report, began, site.hooks.interval_s, planned.trusting))

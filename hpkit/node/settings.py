@@ -1,30 +1,35 @@
-"""The configuration as a hook sees it: a bad one never stops a hook, the last good copy is used instead."""
+"""The configuration as a hook sees it: a bad one never stops a hook, the last good copy is used instead.
+
+Reading TOML costs a tenth of a whole round, so what was read is kept for the next hook until a file changes.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from hpkit import config, files, log
+from hpkit import __version__, catalog, config, files, log
 from hpkit.errors import ConfigError
 from hpkit.paths import Paths
 
-COPY_LIMIT = 1 << 20
+LIMIT = 1 << 20
 
 T = TypeVar("T")
+Suites = Mapping[str, Sequence[str]]
+Use = Callable[[config.Config, Suites], T]
 
 
-def load(paths: Paths, use: Callable[[config.Config], T], *, keep: bool) -> tuple[config.Config, T]:
-    """The site's configuration and what `use` makes of it; `use` raises ConfigError when it cannot use it.
+def load(paths: Paths, use: Use[T], *, keep: bool) -> tuple[config.Config, T]:
+    """The site's configuration and what `use` makes of it and of all suites; `use` raises ConfigError when it cannot.
 
     A configuration that is not usable is replaced by the last good copy, and that by the defaults (which only observe).
     As root, files that a non-root user could change are not usable. With `keep` a usable one becomes the good copy.
     """
     try:
-        found = config.load(paths.etc, trusted_only=os.geteuid() == 0)
-        made = use(found)
+        found, suites = _current(paths)
+        made = use(found, suites)
     except ConfigError as error:
         return _last_good(paths, use, error)
     if keep:
@@ -37,40 +42,77 @@ def copy_path(paths: Paths) -> str:
     return f"{paths.lib}/config.json"
 
 
-def _last_good(
-    paths: Paths, use: Callable[[config.Config], T], error: ConfigError
-) -> tuple[config.Config, T]:
-    text = files.read_small(copy_path(paths), COPY_LIMIT)
-    using = "defaults" if text is None else "last good copy"
+def _current(paths: Paths) -> tuple[config.Config, Suites]:
+    """The configuration as the files have it, and all suites; raises ConfigError."""
+    stamp = _stamp(paths)
+    document = _document(f"{paths.run}/config.json")
+    if document.get("stamp") == stamp:
+        found, problems = config.from_tree(document["config"])
+        if not problems:
+            return found, document["suites"]
+    found = config.load(paths.etc, trusted_only=os.geteuid() == 0)
+    suites: Suites = {**catalog.suites(), **found.suites}
+    if _stamp(paths) == stamp:
+        _put(
+            f"{paths.run}/config.json",
+            {"stamp": stamp, "config": config.to_tree(found), "suites": suites},
+        )
+    return found, suites
+
+
+def _stamp(paths: Paths) -> list[list[Any]]:
+    """What changes when any file of the configuration does. Whoever may replace a file changes its inode or times."""
+    folder = f"{paths.etc}/conf.d"
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        names = []
+    own = os.path.join(os.path.dirname(catalog.__file__), "suites.toml")
+    listed = (f"{paths.etc}/hpkit.toml", *(f"{folder}/{name}" for name in names), own)
+    return [[__version__, os.geteuid()], *(_file_stamp(path) for path in listed)]
+
+
+def _file_stamp(path: str) -> list[Any]:
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        return [path, error.errno]
+    return [path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def _last_good(paths: Paths, use: Use[T], error: ConfigError) -> tuple[config.Config, T]:
+    document = _document(copy_path(paths))
+    using = "last good copy" if document else "defaults"
     log.error("config-bad", problems="; ".join(error.problems), using=using)
-    if text is not None:
+    if document:
+        found, problems = config.from_tree(document)
         try:
-            found = _decoded(text)
-            return found, use(found)
+            if problems:
+                raise ConfigError(problems)
+            return found, use(found, {**catalog.suites(), **found.suites})
         except ConfigError as worse:
             log.error("config-copy-bad", problems="; ".join(worse.problems), using="defaults")
-    return config.Config(), use(config.Config())
-
-
-def _decoded(text: bytes) -> config.Config:
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise ConfigError((f"not valid JSON: {error}",)) from error
-    if not isinstance(document, dict):
-        raise ConfigError(("not a table",))
-    found, problems = config.from_tree(document)
-    if problems:
-        raise ConfigError(problems)
-    return found
+    return config.Config(), use(config.Config(), catalog.suites())
 
 
 def _keep(paths: Paths, found: config.Config) -> None:
-    text = json.dumps(config.to_tree(found), indent=1, sort_keys=True).encode()
-    if files.read_small(copy_path(paths), COPY_LIMIT) == text:
-        return
+    tree = config.to_tree(found)
+    if _document(copy_path(paths)) != tree:
+        _put(copy_path(paths), tree, durable=True)
+
+
+def _document(path: str) -> dict[str, Any]:
+    """A JSON table of ours; empty when there is none."""
     try:
-        files.ensure_dir(paths.lib)
-        files.write_atomic(copy_path(paths), text)
+        document = json.loads(files.read_small(path, LIMIT) or b"{}")
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _put(path: str, document: Mapping[str, Any], *, durable: bool = False) -> None:
+    try:
+        files.ensure_dir(os.path.dirname(path))
+        files.write_atomic(path, json.dumps(document, indent=1, sort_keys=True) + "\n", durable=durable)
     except OSError as error:
-        log.error("config-copy-not-kept", why=error)
+        log.error("not-kept", what=path, why=error)

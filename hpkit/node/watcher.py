@@ -42,6 +42,8 @@ def ensure(paths: Paths, root: str, script: str, env: Mapping[str, str]) -> bool
 
 def watch(paths: Paths, root: str, script: str) -> None:
     """Be the watcher until the run folder vanishes or the pidfile names another; returns at once when there is one."""
+    if not os.path.isdir(paths.run):
+        return
     held = lock.acquire(paths, time.monotonic() + START_S, "watcher.lock")
     own = proc.stamp(os.getpid())
     if held is None or own is None:
@@ -61,7 +63,7 @@ def watch(paths: Paths, root: str, script: str) -> None:
 
 def _answer(paths: Paths, root: str, script: str) -> float:
     """Run one round for the notes that are there; returns for how many seconds no other may run."""
-    hooks = settings.load(paths, lambda found: found.hooks, keep=False)[1]
+    hooks = settings.load(paths, lambda found, suites: found.hooks, keep=False)[1]
     early = notes.due_in(paths, hooks.note_interval_s, time.clock_gettime(time.CLOCK_BOOTTIME))
     if early > 0:
         return early

@@ -139,7 +139,7 @@ def _facts(document: Any, here: bool) -> Nvml:
         )
         return Nvml(state, f"NVML: {_text(document['error'])} (code {code})", driver_here=here)
     gpus = tuple(_gpu(item) for item in document["gpus"])
-    if [g.number for g in gpus] != list(range(_int(document["count"]))):
+    if len({g.number for g in gpus}) != _int(document["count"]):
         raise ValueError(f"{len(gpus)} GPUs in a document of {document['count']}")
     return Nvml("ok", "", _text(document["driver"]), gpus, here)
 

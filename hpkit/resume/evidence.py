@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+import hpkit
 from hpkit import proc
 from hpkit.errors import SlurmError
 from hpkit.model import Finding, Status, finding_from
@@ -19,6 +21,7 @@ from hpkit.slurm.client import Client, Job, Node
 
 LAUNCH_S = 6.0  # for srun to start and end the witness step, beside the seconds that a witness waits for root
 SETTLE_S = 2.0  # once a node is known to be faulty, the others get this much longer to tell of theirs
+START = "import sys; sys.path.insert(0, sys.argv[1]); from hpkit.resume.witness import main; sys.exit(main())"
 KEPT = (
     "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LD_LIBRARY_PATH", "SLURM_CONF", "SLURM_JOB_ID", "SLURM_CLUSTER_NAME",
     "SLURM_WORKING_CLUSTER", "HPKIT_ROOT",
@@ -35,7 +38,8 @@ def witness_argv(nodes: Sequence[str], answer_s: float, srun: str = "srun") -> t
     count = str(len(nodes))
     shape = ("-N", count, "-n", count, "--ntasks-per-node=1", "-w", ",".join(nodes))
     apart = ("--overlap", "--gres=none", "--mem=0", "-K0", "-Q", "-D", "/", "--input=none")
-    program = (sys.executable, "-I", "-m", "hpkit.resume.witness", f"{answer_s:g}")
+    lib = os.path.dirname(os.path.dirname(os.path.abspath(hpkit.__file__)))
+    program = (sys.executable, "-I", "-c", START, lib, f"{answer_s:g}")
     return (srun, *apart, *shape, *program)
 
 

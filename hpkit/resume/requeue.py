@@ -94,16 +94,16 @@ def end_batch(batch: Batch) -> None:
         proc.kill(shell)
 
 
-def by_hand(order: Order) -> str:
-    """What a person types to do the same."""
-    return f"scontrol requeue incomplete {order.job}"
+def by_hand(job: str) -> str:
+    """What a person may type once the job has ended; `incomplete`, which hp-srun itself uses, has no effect then."""
+    return f"to run it again yourself: scontrol requeue {job}"
 
 
 def commands(order: Order) -> tuple[str, ...]:
     """The lines that one scontrol process is fed, as --hp-dry-run shows them."""
     update = f"update jobid={order.job} starttime=now+{order.begin_in_s}"
     listed = "" if order.exclude is None else f" excnodelist={','.join(order.exclude)}"
-    return (by_hand(order).removeprefix("scontrol "), update + listed)
+    return (f"requeue incomplete {order.job}", update + listed)
 
 
 def _ask(

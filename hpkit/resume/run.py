@@ -46,8 +46,9 @@ class Run(NamedTuple):
         argv = srun_argv(self.command, self.env)
         self._note_start(argv)
         extra = placeholders.variables(self.source, self.past.attempt)
+        listen = not self.command.gives("pty")  # the terminal is the task's then
         try:
-            ended = supervise(argv, {**self.env, **extra}, inbox, self.batch.place)
+            ended = supervise(argv, {**self.env, **extra}, inbox, self.batch.place, listen=listen)
         except OSError as error:
             say(f"srun cannot be started: {error.strerror}")
             return NOT_FOUND
@@ -69,9 +70,9 @@ class Run(NamedTuple):
             say(f"this attempt cannot be recorded ({self.record.trouble})")
 
     def _failed(self, ended: Ended, inbox: Inbox) -> int:
-        say(
-            f"the step failed with exit code {ended.code} after {seconds(ended.ended - ended.begun)}; asking the nodes"
-        )
+        where = f" (task {ended.first.task} on {ended.first.node} first)" if ended.first else ""
+        after = seconds(ended.ended - ended.begun)
+        say(f"the step failed with exit code {ended.code}{where} after {after}; asking the nodes")
         found = self._evidence(ended, inbox)
         cause = judge(found)
         plan = self._plan(cause, found)
@@ -104,7 +105,7 @@ class Run(NamedTuple):
         )
 
     def _stop(self, plan: Plan, ended: Ended) -> int:
-        hint = f"; to requeue it yourself: {requeue.by_hand(Order(self.key.job, 0))}" if plan.offer else ""
+        hint = f"; {requeue.by_hand(self.key.job)}" if plan.offer else ""
         say(f"not requeued: {plan.why}{hint}")
         return self._code(plan, ended)
 
@@ -121,7 +122,7 @@ class Run(NamedTuple):
         say(f"requeueing job {order.job}, to start again in {order.begin_in_s} s")
         why = requeue.carry_out(self.client, order, plan, cause, self.record, say=say)
         if why:
-            say(f"NOT requeued: {why}; when Slurm answers again: {requeue.by_hand(order)}")
+            say(f"NOT requeued: {why}; {requeue.by_hand(order.job)}")
             return self._code(plan._replace(gives_up=True), ended)
         requeue.end_batch(self.batch)
         return ended.code

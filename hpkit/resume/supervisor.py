@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from hpkit import proc
+from hpkit.resume.echo import Echo, TaskEnd, own_code
 from hpkit.resume.options import Command
 from hpkit.resume.signals import Inbox, Place, must_forward, stop_self
 
@@ -17,11 +18,12 @@ TICK_S = 5.0  # a lost SIGCHLD costs at most this long
 
 
 class Ended(NamedTuple):
-    """How a step ended: the code that hp-srun exits with, and when (wall seconds)."""
+    """How a step ended: the step's own code, when (wall seconds), and the task that failed first, if srun told."""
 
     code: int
     begun: float
     ended: float
+    first: TaskEnd | None = None
 
 
 def srun_argv(command: Command, env: Mapping[str, str], srun: str = "srun") -> tuple[str, ...]:
@@ -44,13 +46,31 @@ def exit_code(status: int) -> int:
     return 128 - status if status < 0 else status
 
 
-def supervise(argv: Sequence[str], env: Mapping[str, str], inbox: Inbox, place: Place) -> Ended:
+def supervise(
+    argv: Sequence[str], env: Mapping[str, str], inbox: Inbox, place: Place, *, listen: bool = True
+) -> Ended:
     """Run srun in our own process group, so that the terminal stays its terminal, and pass signals on.
 
-    Raises OSError when srun cannot be started.
+    With `listen` its standard error goes through us (echo.py). Raises OSError when srun cannot be started.
     """
     begun = time.time()
-    child = proc.foreground(argv, env=env)
+    if not listen:
+        return Ended(exit_code(_watch(proc.foreground(argv, env=env), inbox, place)), begun, time.time())
+    echo = Echo()
+    try:
+        child = proc.foreground(argv, env=env, stderr=echo.writer)
+    except OSError:
+        echo.drop()
+        raise
+    echo.start()
+    status = _watch(child, inbox, place)
+    ended = time.time()
+    echo.finish()
+    return Ended(own_code(exit_code(status), echo.first), begun, ended, echo.first)
+
+
+def _watch(child: proc.Child, inbox: Inbox, place: Place) -> int:
+    """Wait for srun, passing signals on; its wait status."""
     while (status := child.poll()) is None:
         got = inbox.wait(TICK_S)
         if got is None or got.number == signal.SIGCHLD:
@@ -60,4 +80,4 @@ def supervise(argv: Sequence[str], env: Mapping[str, str], inbox: Inbox, place: 
         if got.number == signal.SIGTSTP:
             stop_self()
     inbox.take()
-    return Ended(exit_code(status), begun, time.time())
+    return status

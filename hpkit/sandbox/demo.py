@@ -5,31 +5,25 @@ It tells nothing that it did not see: times are those of the program's own progr
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from hpkit.errors import DeadlineError, HpkitError
-from hpkit.installing import source_folder
+from hpkit.errors import HpkitError
 from hpkit.result import Result
 from hpkit.sandbox import cluster as clusters
 from hpkit.sandbox.slurmconf import Settings
+from hpkit.sandbox.training import WAIT_S, Plan, Run
 
 if TYPE_CHECKING:
     from hpkit.sandbox.cluster import Cluster
-    from hpkit.slurm.client import Job
 
 T = TypeVar("T")
 Telling = Generator[str, None, T]
 
 SCHEMA = "hpkit.sandbox.demo/1"
-STEPS, SAVE_EVERY = 30, 5
-STEP_S, SAVE_S = 0.25, 1.5
+PLAN = Plan(steps=30, save_every=5, step_s=0.25, save_s=1.5)
 BREAK_AFTER = 10  # the newest complete checkpoint when the GPU is lost; the next one is half-written then
-WAIT_S = 90.0
-POLL_S = 0.1
 LOG_LINES = 15
 
 
@@ -38,93 +32,6 @@ class Moment(NamedTuple):
 
     at: float
     text: str
-
-
-class Run:
-    """One training job of the demonstration, as its progress file and Slurm show it."""
-
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        self.cluster = cluster
-        self.folder = f"{cluster.folder}/home/{name}"
-        self.job_id = ""
-
-    def program(self, *options: str) -> list[str]:
-        """The command of the training program."""
-        script = f"{self.cluster.folder}/lib/hpkit/sandbox/data/train.py"
-        return [self.cluster.state.python, script, f"--steps={STEPS}", f"--save-every={SAVE_EVERY}", *options]
-
-    def submit(self) -> str:
-        """Submit the template as the user, with our program filled in by its variables; the job's number."""
-        with open(
-            os.path.join(source_folder(), "sbatch_templates", "train.sbatch"), encoding="utf-8"
-        ) as file:
-            template = file.read()
-        train = " ".join(self.program(f"--step-seconds={STEP_S}", f"--save-seconds={SAVE_S}"))
-        gpus = self.cluster.state.settings.gpus
-        variables = {"TRAIN": train, "CHECKPOINTS": self.folder}
-        self.job_id = self.cluster.submit(template, f"--gres=gpu:{gpus}", env=variables)
-        return self.job_id
-
-    def alone(self) -> str:
-        """The result of an uninterrupted run of the same program, without pauses."""
-        self.cluster.run_as_user(["mkdir", "-p", self.folder])
-        ran = self.cluster.run_as_user(
-            [*self.program("--step-seconds=0"), f"--dir={self.folder}"], timeout_s=60
-        )
-        if not ran.ok:
-            raise HpkitError(f"the uninterrupted run failed: {ran.stderr.decode(errors='replace').strip()}")
-        return self.result()
-
-    def result(self) -> str:
-        """The number that the program computed, "" before its end."""
-        return self.text("result").strip()
-
-    def text(self, name: str) -> str:
-        """A file of the run, "" when it is not there."""
-        try:
-            with open(os.path.join(self.folder, name), encoding="utf-8", errors="replace") as file:
-                return file.read()
-        except OSError:
-            return ""
-
-    def events(self, kind: str, after: float = 0.0) -> list[dict[str, Any]]:
-        """Events of the program, those later than `after` (wall seconds)."""
-        lines = [json.loads(line) for line in self.text("progress.jsonl").splitlines() if line.endswith("}")]
-        return [line for line in lines if line["event"] == kind and line["wall"] > after]
-
-    def log(self) -> list[str]:
-        """The job's log."""
-        path = f"{self.cluster.folder}/home/train-{self.job_id}.out"
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                return file.read().splitlines()
-        except OSError:
-            return []
-
-    def job(self) -> Job:
-        """The job as Slurm shows it."""
-        return self.cluster.job(self.job_id)
-
-    def nodes(self) -> tuple[str, ...]:
-        """The names of the job's nodes."""
-        return self.cluster.client.hostnames(self.job().nodes)
-
-    def await_(self, what: str, look: Callable[[], T | None]) -> T:
-        """Wait until `look` finds something; raises DeadlineError that says what did not happen."""
-        until = time.monotonic() + WAIT_S
-        while (found := look()) is None:
-            if time.monotonic() > until:
-                raise DeadlineError(f"in {WAIT_S:.0f} s this did not happen: {what}; the job is {self.job()}")
-            time.sleep(POLL_S)
-        return found
-
-    def event(self, kind: str, after: float = 0.0, step: int = 0) -> dict[str, Any]:
-        """Wait for the first event of a kind after a moment, for one of a step not before `step`."""
-
-        def look() -> dict[str, Any] | None:
-            return next((e for e in self.events(kind, after) if e["step"] >= step), None)
-
-        return self.await_(f"{kind} of step {step}", look)
 
 
 class Outcome(NamedTuple):
@@ -152,7 +59,7 @@ def play(folder: str = "") -> Telling[Result]:
     steps = clusters.starting(folder, Settings())
     cluster = yield from told(steps, at)
     try:
-        run = Run(cluster, "demo")
+        run = Run(cluster, "demo", PLAN)
         try:
             outcome = yield from told(story(cluster, run), at)
         except HpkitError:
@@ -179,7 +86,7 @@ def told(steps: Telling[T], at: Callable[[str], str]) -> Telling[T]:
 
 def story(cluster: Cluster, run: Run) -> Telling[Outcome]:
     """Submit, train, break, and see what becomes of it."""
-    expected = Run(cluster, "uninterrupted").alone()
+    expected = Run(cluster, "uninterrupted", PLAN).alone()
     yield f"an uninterrupted run of the training program computes {expected}"
     job_id = run.submit()
     yield f"submitted sbatch_templates/train.sbatch as user {cluster.state.account.name}: job {job_id}"

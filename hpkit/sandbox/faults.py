@@ -162,7 +162,10 @@ def scroll(state: NodeState, arg: str) -> NodeState:
 
 
 FAULTS: dict[str, Fault] = {
-    "gpu-lost": Fault("a GPU falls off the bus", "GPU number", "3", gpu_lost, log_lost),
+    "gpu-lost": Fault("a GPU stops answering", "GPU number", "3", gpu_lost),
+    "gpu-off-bus": Fault(
+        "a GPU stops answering and the driver logs Xid 79", "GPU number", "3", gpu_lost, log_lost
+    ),
     "gpu-gone": Fault("a GPU is not there at all", "GPU number", "3", gpu_gone),
     "ecc": Fault("a GPU counts uncorrectable memory errors", "GPU number", "2", ecc),
     "remap": Fault("a GPU cannot remap a broken memory row", "GPU number", "2", remap),

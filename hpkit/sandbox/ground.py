@@ -133,8 +133,13 @@ def job_account(user: str = "") -> Account:
 
 
 def as_user(setpriv: str, account: Account) -> list[str]:
-    """The words before a command that make it run as `account`."""
-    return [setpriv, f"--reuid={account.uid}", f"--regid={account.gid}", "--init-groups"]
+    """The words before a command that make it run as `account`.
+
+    setpriv still has root's capabilities when it starts the program, so that root's own folders are open to it: the
+    shell between them has none.
+    """
+    words = [setpriv, f"--reuid={account.uid}", f"--regid={account.gid}", "--init-groups"]
+    return [*words, "/bin/sh", "-c", 'exec "$@"', "sh"]
 
 
 def usable_python(account: Account, setpriv: str) -> str:

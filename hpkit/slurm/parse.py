@@ -81,7 +81,7 @@ def _node(text: str) -> Node:
     if name is None or state is None:
         raise SlurmError("garbled", f"a node that cannot be read: {_short(text)}")
     before, after = text[: state.start()], text[state.end() - 1 :]
-    reason, by, at = _reason(after)
+    reason, by, at = _reason(after, lines="\n   " in before)
     partitions = _field(after, "Partitions")
     return Node(
         name=name[1],
@@ -103,13 +103,12 @@ def _field(text: str, key: str) -> str:
     return _given(match[1]) if match else ""
 
 
-def _reason(rest: str) -> tuple[str, str, float | None]:
+def _reason(rest: str, *, lines: bool) -> tuple[str, str, float | None]:
     """The first line of the Reason, who set it, and when.
 
     Without -o the first line is a line, and its last bracket is Slurm's. With -o the lines run into each other, eight
     blanks apart.
     """
-    lines = "\n   " in rest
     match = (_REASON_LINE if lines else _REASON_WORD).search(rest)
     if match is None or not match["reason"]:
         return "", "", None

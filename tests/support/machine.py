@@ -103,7 +103,10 @@ def gpu(number: int, **changes: Any) -> dict[str, Any]:
         "serial": f"165{number}",
         "name": "NVIDIA H100 80GB HBM3",
         "mig": "off",
-        "ecc": {"mode": "on", **{f"{k}_{t}": 0 for k in ("volatile", "aggregate") for t in ("uncorrected", "corrected")}},
+        "ecc": {
+            "mode": "on",
+            **{f"{k}_{t}": 0 for k in ("volatile", "aggregate") for t in ("uncorrected", "corrected")},
+        },
         "remap": {"correctable": 0, "uncorrectable": 0, "pending": False, "failed": False},
         "errors": {},
     }
@@ -120,13 +123,22 @@ def lost(number: int, error: str = "GPU is lost", code: int = 15) -> dict[str, A
 
 def nvml(gpus: list[dict[str, Any]], **changes: Any) -> Ran:
     """The child's answer."""
-    document = {"schema": "hpkit.nvml/1", "driver": "570.86", "count": len(gpus), "gpus": gpus, "error": "", **changes}
+    document = {
+        "schema": "hpkit.nvml/1",
+        "driver": "570.86",
+        "count": len(gpus),
+        "gpus": gpus,
+        "error": "",
+        **changes,
+    }
     return Ran(("nvml",), 0, json.dumps(document).encode(), b"", 0.1)
 
 
 def no_nvml(error: str, code: int) -> Ran:
     """The child's answer when NVML cannot be started."""
-    return Ran(("nvml",), 0, json.dumps({"schema": "hpkit.nvml/1", "error": error, "code": code}).encode(), b"", 0.1)
+    return Ran(
+        ("nvml",), 0, json.dumps({"schema": "hpkit.nvml/1", "error": error, "code": code}).encode(), b"", 0.1
+    )
 
 
 def whole(**parts: Any) -> Machine:

@@ -12,6 +12,7 @@ import types
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +61,12 @@ def torch_names() -> Iterator[dict[str, type]]:
                 sys.modules[name] = module_before
 
 
-def dcp_metadata(stored: Mapping[str, Sequence[int]], protocol: int = 4) -> bytes:
-    """The pickle of a Metadata whose items fill each file (by relative path) with the given lengths, one after another."""
+@lru_cache(maxsize=64)
+def _dcp_metadata(stored: tuple[tuple[str, tuple[int, ...]], ...], protocol: int) -> bytes:
     with torch_names() as names:
         described: dict[str, Any] = {}
         storage: dict[Any, Any] = {}
-        for path, lengths in stored.items():
+        for path, lengths in stored:
             offset = 0
             for number, length in enumerate(lengths):
                 fqn = f"model.{path}.{number}"
@@ -85,6 +86,11 @@ def dcp_metadata(stored: Mapping[str, Sequence[int]], protocol: int = 4) -> byte
         return pickle.dumps(top, protocol=protocol)
 
 
+def dcp_metadata(stored: Mapping[str, Sequence[int]], protocol: int = 4) -> bytes:
+    """The pickle of a Metadata whose items fill each file (by its path) with the given lengths in a row."""
+    return _dcp_metadata(tuple((path, tuple(lengths)) for path, lengths in stored.items()), protocol)
+
+
 def dcp(folder: Path, ranks: int = 2, items: int = 2) -> Path:
     """A complete DCP checkpoint: each item is a small torch.save file, as DCP writes it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,8 +104,9 @@ def dcp(folder: Path, ranks: int = 2, items: int = 2) -> Path:
     return folder
 
 
+@lru_cache(maxsize=256)
 def torch_zip(payload: bytes = b"\1" * 64, name: str = "archive", *, zip64: bool = True) -> bytes:
-    """A file as torch.save writes it: stored entries, data aligned to 64 bytes, zip64 end records as torch always adds."""
+    """A file as torch.save writes it: stored entries, data aligned to 64 bytes, zip64 end records."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for entry, data in (

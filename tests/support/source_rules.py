@@ -19,6 +19,8 @@ PRINTERS: Mapping[str, str] = {
     "hook.py": "the hook's one line to slurmd",
     "probes/nvml_child.py": "the child prints its one document",
     "resume/witness.py": "the witness prints its one line",
+    "resume/main.py": "hp-srun's help",
+    "resume/dryrun.py": "hp-srun's plan is its output",
     "resume/messages.py": "hp-srun speaks on standard error beside the program's own output",
     "sandbox/data/": "training programs that the sandbox submits",
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,9 @@ def answer(library: Path, settings: Path, text: str) -> tuple[dict[str, Any], Nv
 
 
 def test_eight_gpus(new: Path, tmp_path: Path) -> None:
-    _, facts = answer(new, tmp_path / "s", "count=8\n5.volatile_uncorrected=2\n6.mig=1\n7.remap_pending=1\n2.domain=43981\n")
+    _, facts = answer(
+        new, tmp_path / "s", "count=8\n5.volatile_uncorrected=2\n6.mig=1\n7.remap_pending=1\n2.domain=43981\n"
+    )
     assert facts.state == "ok"
     assert facts.driver == "570.86.15"
     assert [g.number for g in facts.answering] == list(range(8))
@@ -113,7 +114,12 @@ def test_old_library_lacks_functions(old: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "state"),
-    [("init=9\n", "no driver"), ("init=18\n", "mismatch"), ("init=999\n", "failed"), ("count_error=15\n", "failed")],
+    [
+        ("init=9\n", "no driver"),
+        ("init=18\n", "mismatch"),
+        ("init=999\n", "failed"),
+        ("count_error=15\n", "failed"),
+    ],
 )
 def test_not_started(new: Path, tmp_path: Path, settings: str, state: str) -> None:
     assert answer(new, tmp_path / "s", settings)[1].state == state
@@ -128,10 +134,8 @@ def test_library_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("settings", ["hang=nvmlInitWithFlags\n", "4.hang=nvmlDeviceGetEccMode\n"])
 def test_hung_call_ends_at_its_deadline(new: Path, tmp_path: Path, settings: str) -> None:
     (tmp_path / "s").write_text(settings)
-    began = time.monotonic()
     ran = child(new, tmp_path / "s", timeout_s=1.5)
     assert ran.failure == "timeout"
-    assert time.monotonic() - began < 30
     facts = hpkit.probes.nvml.probe(Machine(tools={"nvml": ran}), Want(gpus=8))
     assert (facts.state, facts.gpus) == ("failed", ())
     assert "did not answer" in facts.why

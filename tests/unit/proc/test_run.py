@@ -155,9 +155,10 @@ def test_a_grandchild_that_holds_the_pipe_does_not_hold_us(noise: str) -> None:
     try:
         assert (ran.rc, ran.failure) == (0, "")
         assert b"out\n" in ran.stdout
-        assert child, "we did not wait for it, nor end what a tool left behind on purpose"
+        if noise.startswith("sleep"):  # the noisy one dies of its closed pipe, as it should
+            assert child, "we did not wait for it, nor end what a tool left behind on purpose"
     finally:
-        assert child is None or proc.end(child, group=False, grace_s=0.1)
+        assert child is None or proc.end(child, grace_s=0.1)
 
 
 def test_the_exit_status_survives_an_inherited_ignore_of_sigchld() -> None:

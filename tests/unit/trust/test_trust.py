@@ -148,7 +148,7 @@ def test_folders_down_to_the_top_are_taken_as_given(tmp_path: Path) -> None:
     tool = in_users_folder(tmp_path)
     assert untrusted(str(tool), str(tool.parent)) == ""
     assert untrusted(str(tool), str(tmp_path)) != ""
-    assert untrusted(str(tool), str(tmp_path / "a/to")) != "", "no name is the beginning of another"
+    assert untrusted(str(tool), str(tmp_path / "aa")) != "", "no name is the beginning of another"
     (tmp_path / "elsewhere").mkdir()
     assert untrusted(str(link(tmp_path / "elsewhere/here", str(tool))), str(tmp_path / "elsewhere")) != ""
 

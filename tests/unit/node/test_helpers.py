@@ -1,0 +1,220 @@
+"""The two detached helpers: each does one thing, once, for the right job, or nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hpkit.node import helpers
+from hpkit.paths import Paths
+from hpkit.slurm.client import Job
+from tests.support.fake_slurm import FakeSlurm, running
+
+LAUNCH_FAILED = "launch_failed_requeued_held"
+
+
+def pending(reason: str, *, restarts: int = 1, begin_in_s: float = 100.0, user_id: int = 1000) -> Job:
+    job = running("812", "", user_id=user_id)
+    return job._replace(
+        flags=frozenset({"PENDING"}), reason=reason, restarts=restarts, eligible_at=time.time() + begin_in_s
+    )
+
+
+COMPLETING = running("812", "n[1-2]")._replace(flags=frozenset({"PENDING", "COMPLETING"}), restarts=1)
+RUNNING = running("812", "n[1-2]")
+HELD = pending(LAUNCH_FAILED, begin_in_s=0)
+
+
+class Story:
+    """A controller whose job 812 moves on with each pause; the last state stays."""
+
+    def __init__(self, *states: Job | None) -> None:
+        self.slurm = FakeSlurm.of(3)
+        self.slurm.put("n1", flags="IDLE+DRAIN", reason="hpkit: gpu.count: 7 of 8", by="root")
+        self.states: Iterator[Job | None] = iter(states)
+        self.pauses = 0
+        self.move()
+
+    def move(self, _seconds: float = 0.0) -> None:
+        self.pauses += 1
+        state = next(self.states, ...)
+        if state is None:
+            self.slurm.queue.clear()
+        elif state is not ...:
+            self.slurm.queue[state.id] = state
+
+    @property
+    def writes(self) -> list[tuple[str, ...]]:
+        return self.slurm.writes
+
+
+def start(story: Story, uids: tuple[int, ...] = (1000,)) -> str:
+    return helpers.start_requeued(story.slurm, "n1", "812", uids, watch_s=10, pause=story.move)
+
+
+@pytest.mark.parametrize(
+    ("states", "outcome"),
+    [
+        ((COMPLETING, COMPLETING, pending("BeginTime")), "started"),
+        ((RUNNING._replace(flags=frozenset({"COMPLETING", "RUNNING"})), pending("BeginTime")), "started"),
+        ((pending("None"), pending("BeginTime")), "started"),
+        ((COMPLETING, pending("Resources")), "waits for Resources"),
+        ((COMPLETING, pending("JobHeldUser")), "waits for JobHeldUser"),
+        ((COMPLETING, pending("BeginTime", restarts=0)), "never ran"),
+        ((COMPLETING, pending("BeginTime", begin_in_s=86400)), "begins later by somebody's wish"),
+        ((COMPLETING, pending("BeginTime", user_id=1001)), "not the note's owner"),
+        ((COMPLETING, RUNNING), "running again"),
+        ((COMPLETING, RUNNING._replace(flags=frozenset({"FAILED"}))), "over"),
+        ((COMPLETING, RUNNING._replace(flags=frozenset({"CANCELLED"}))), "over"),
+        ((COMPLETING, None), "gone"),
+        ((COMPLETING,), "gave up: under way"),
+    ],
+)
+def test_a_requeued_job_is_started_once_and_only_when_it_waits_for_its_begin_time(
+    states: tuple[Job | None, ...], outcome: str
+) -> None:
+    if states and states[-1] is not None and "user_id=1001" in repr(states[-1]):
+        states = (states[-1],)
+    story = Story(*states)
+    assert start(story) == outcome
+    assert story.writes == ([("start_now", "812")] if outcome == "started" else [])
+
+
+def test_nobody_elses_job_is_started() -> None:
+    story = Story(pending("BeginTime", user_id=1001))
+    assert start(story, (1000, 1002)) == "not the note's owner"
+    assert story.writes == []
+
+
+def test_a_controller_that_is_away_for_a_moment_is_asked_again() -> None:
+    story = Story(COMPLETING, pending("BeginTime"))
+    story.slurm.down = "timeout"
+
+    def pause(_seconds: float) -> None:
+        story.slurm.down = ""
+        story.move()
+
+    assert helpers.start_requeued(story.slurm, "n1", "812", (1000,), pause=pause) == "started"
+
+
+def test_a_controller_that_stays_away_ends_the_helper() -> None:
+    story = Story(COMPLETING)
+    story.slurm.down = "unreachable"
+    assert start(story) == "gave up: unreachable"
+    assert story.pauses < 30
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths(str(tmp_path))
+
+
+def release(story: Story, paths: Paths) -> str:
+    return helpers.release_held(story.slurm, paths, "n1", "812", watch_s=10, pause=story.move)
+
+
+@pytest.mark.parametrize(
+    ("states", "outcome"),
+    [
+        ((RUNNING, COMPLETING, HELD), "released"),
+        ((HELD._replace(reason="launch failed requeued held"),), "released"),
+        ((RUNNING, pending("JobHoldMaxRequeue")), "not held by a failed launch: JobHoldMaxRequeue"),
+        ((RUNNING, pending("launch_failure_limit_exceeded_requeued_held")), None),
+        ((RUNNING, pending("JobHeldUser")), "not held by a failed launch: JobHeldUser"),
+        ((RUNNING, pending("JobHeldAdmin")), "not held by a failed launch: JobHeldAdmin"),
+        ((RUNNING, pending("job_requeued_in_held_state")), None),
+        ((RUNNING, pending("BeginTime")), "not held by a failed launch: BeginTime"),
+        ((RUNNING, pending("Resources")), "not held by a failed launch: Resources"),
+        ((RUNNING, RUNNING._replace(flags=frozenset({"CANCELLED"}))), "over"),
+        ((RUNNING, None), "gone"),
+        ((RUNNING,), "gave up: under way"),
+    ],
+)
+def test_only_slurms_own_hold_after_a_failed_launch_is_released(
+    paths: Paths, states: tuple[Job | None, ...], outcome: str | None
+) -> None:
+    story = Story(*states)
+    found = release(story, paths)
+    assert found == outcome if outcome else found.startswith("not held by a failed launch: ")
+    assert story.writes == ([("release", "812")] if outcome == "released" else [])
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ("IDLE", ""),
+        ("IDLE+DRAIN", "Prolog error"),
+        ("IDLE+DRAIN", "ticket 4711"),
+        ("IDLE+FAIL", "hpkit: x: y"),
+        ("IDLE", "hpkit: x: y"),
+    ],
+)
+def test_nothing_is_released_before_this_node_is_drained_by_us(paths: Paths, flags: str, reason: str) -> None:
+    story = Story(HELD)
+    story.slurm.put("n1", flags=flags, reason=reason)
+    assert release(story, paths) == "gave up: launch failed"
+    assert story.writes == []
+
+
+def test_it_waits_for_the_drain(paths: Paths) -> None:
+    story = Story(HELD)
+    story.slurm.put("n1", flags="IDLE")
+
+    def pause(_seconds: float) -> None:
+        story.slurm.put("n1", flags="IDLE+DRAIN", reason="hpkit: gpu.count: 7 of 8")
+
+    assert helpers.release_held(story.slurm, paths, "n1", "812", pause=pause) == "released"
+
+
+def test_never_a_second_time_on_this_node_not_even_when_the_first_was_refused(paths: Paths) -> None:
+    story = Story(HELD)
+
+    def refuse() -> None:
+        story.slurm.down = "timeout"
+
+    story.slurm.before_write = refuse
+    assert release(story, paths) == "refused"
+    story.slurm.before_write, story.slurm.down = None, ""
+    assert release(story, paths) == "released before"
+    assert story.writes == []
+
+
+def test_what_was_released_is_remembered_in_bounds(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(helpers, "RELEASED_MAX", 2)
+    for job in ("1", "2", "3"):
+        story = Story(HELD._replace(id=job))
+        helpers.release_held(story.slurm, paths, "n1", job, pause=story.move)
+    assert Path(paths.lib, "released.json").read_text() == '["2", "3"]\n'
+    Path(paths.lib, "released.json").write_text("{broken")
+    assert release(Story(HELD), paths) == "released"
+
+
+Answer = Callable[[str], Job]
+
+
+def test_an_array_task_is_found_by_its_own_name() -> None:
+    """Slurm tells a hook the number of an array's last task as the whole array's, which no client takes for one job."""
+    from hpkit.errors import SlurmError
+
+    task = COMPLETING._replace(id="812_3", array_job_id="812", array_task_id="3")
+
+    class Array(FakeSlurm):
+        def job(self, job_id: str) -> Job:
+            if job_id == "812":
+                raise SlurmError("refused", "812 is an array")
+            return super().job(job_id)
+
+    story = Story(task)
+    slurm = Array(story.slurm.table.values(), [task])
+
+    def pause(_seconds: float) -> None:
+        slurm.queue["812_3"] = pending("BeginTime")._replace(id="812_3", array_job_id="812")
+
+    assert helpers.start_requeued(slurm, "n1", "812", (1000,), watch_s=5, pause=pause) == "started"
+    assert slurm.writes == [("start_now", "812_3")]
+    two = Array(story.slurm.table.values(), [task, task._replace(id="812_4")])
+    assert helpers.start_requeued(two, "n1", "812", (1000,), watch_s=2, pause=pause).startswith("gave up")
+    assert two.writes == []
