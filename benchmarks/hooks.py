@@ -13,12 +13,15 @@ from typing import NamedTuple
 import hpkit
 from benchmarks.measure import Figure, peak_mb, ratio
 from hpkit import proc
+from hpkit.files import write_atomic
 from hpkit.installing import write_hooks
 from hpkit.paths import paths
-from hpkit.sandbox import nodes
+from hpkit.sandbox import healthy, nodes
 
 LIB = os.path.dirname(os.path.dirname(os.path.abspath(hpkit.__file__)))
 CONFIG = 'mode = "enforce"\n[want]\ngpus = {gpus}\n[hooks]\nwatcher = "none"\n[log]\nsyslog = false\n'
+STUB = os.path.join(LIB, "tests", "support", "nvml_stub", "nvml_stub.c")
+CHILD = os.path.join(LIB, "hpkit", "probes", "nvml_child.py")
 SHELL = ("/bin/sh", "-c", ":")
 PYTHON = (sys.executable, "-I", "-S", "-c", "pass")
 HEALTHY_RUNS, COLD_RUNS = 300, 25
@@ -49,6 +52,7 @@ def node(gpus: int) -> Iterator[Bench]:
         os.chmod(folder, 0o755)
         root = f"{folder}/nodes/n1"
         nodes.create(root, nodes.boot("n1", gpus), CONFIG.format(gpus=gpus))
+        real_child(folder, root, gpus)
         prolog, _health, _epilog = write_hooks(f"{folder}/hooks", sys.executable, LIB, root)
         health = [sys.executable, "-I", "-S", f"{LIB}/hpkit/hook.py", "health", "--root", root]
         ran = proc.run(health, timeout_s=60, env={"SLURMD_NODENAME": "n1"})
@@ -56,6 +60,18 @@ def node(gpus: int) -> Iterator[Bench]:
         if not ran.ok or not os.path.exists(bench.verdict):
             raise RuntimeError(f"the background round left no verdict: {ran.rc} {ran.text} {ran.stderr!r}")
         yield bench
+
+
+def real_child(folder: str, root: str, gpus: int) -> None:
+    """The NVML child itself, with the real pynvml over a small library that plays the driver: its cost is the point."""
+    library, settings = f"{folder}/libnvidia-ml.so.1", f"{folder}/gpus"
+    ran = proc.run(["gcc", "-shared", "-fPIC", "-o", library, STUB], timeout_s=60)
+    if not ran.ok:
+        raise RuntimeError(f"the NVML library does not compile: {ran.stderr!r}")
+    buses = "".join(f"{n}.bus={int(healthy.pci(n).split(':')[1], 16)}\n" for n in range(gpus))
+    write_atomic(settings, f"count={gpus}\n{buses}", durable=False)
+    start = f"LD_LIBRARY_PATH={folder} NVML_STUB={settings} exec {sys.executable} -I {CHILD}"
+    write_atomic(f"{root}/bin/nvml", f"#!/bin/sh\n{start}\n", 0o755, durable=False)
 
 
 def healthy_path() -> Figure:

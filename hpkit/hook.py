@@ -16,9 +16,7 @@ if __name__ == "__main__":  # -I -S: nothing but the standard library is on the 
     gc.disable()  # a hook makes no garbage worth looking for; the watcher's does not grow either
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-import signal
 from collections.abc import Mapping, Sequence
-from types import FrameType
 from typing import NamedTuple
 
 from hpkit import host as machine
@@ -27,6 +25,7 @@ from hpkit.config import Config
 from hpkit.errors import HpkitError, UsageError
 from hpkit.model import Load, Verdict, View
 from hpkit.node import lock, notes, round, settings, verdict
+from hpkit.node.watchdog import Watchdog
 from hpkit.paths import Paths, paths
 from hpkit.slurm.client import Client
 
@@ -58,29 +57,6 @@ class Scene(NamedTuple):
     def enforcing(self) -> bool:
         """Whether anything may be changed in Slurm."""
         return self.settings.mode == "enforce"
-
-
-class Watchdog:
-    """Ends this process at its deadline, or at SIGTERM, with its running children; `code` is what it exits with."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.code = 0
-
-    def arm(self, seconds: float) -> None:
-        """Set, or set anew, the time that is left."""
-        signal.signal(signal.SIGALRM, self._ring)
-        signal.signal(signal.SIGTERM, self._ring)
-        signal.setitimer(signal.ITIMER_REAL, max(0.01, seconds))
-
-    def disarm(self) -> None:
-        """The work is done in time."""
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-    def _ring(self, number: int, _frame: FrameType | None) -> None:
-        proc.kill_running()
-        log.error("hook-out-of-time", hook=self.kind, signal=signal.Signals(number).name)
-        os._exit(self.code)  # not sys.exit: whatever hangs must not get a say
 
 
 def main(argv: Sequence[str]) -> int:
@@ -252,12 +228,15 @@ def _take_out(scene: Scene, done: round.Done) -> str:
 
 
 def _reject(scene: Scene, done: round.Done) -> None:
-    """Say why, in the one line that Slurm logs; a job that Slurm will hold for it is released once, later."""
+    """Say why, in the one line that Slurm logs; the job that Slurm puts back for it is helped on later."""
     from hpkit.policy.verdict import reason_for
 
     os.write(1, f"{reason_for(done.report)}\n".encode())
-    if scene.kind == "prolog" and scene.settings.hooks.release_held:
-        _leave_helper(scene, "release", os.environ.get("SLURM_JOB_ID", ""))
+    hooks = scene.settings.hooks
+    if scene.kind == "prolog" and (hooks.release_held or hooks.start_requeued):
+        _leave_helper(
+            scene, "release", os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_UID", "")
+        )
 
 
 def _consider_return(scene: Scene, done: round.Done) -> None:
@@ -278,7 +257,8 @@ def _consider_return(scene: Scene, done: round.Done) -> None:
         name,
         instance_id=record.instance_id(scene.host),
     )
-    log.info("return-considered", node=name, outcome=outcome.kind, why=outcome.text)
+    if outcome.kind != "waiting":
+        log.info("return-considered", node=name, outcome=outcome.kind, why=outcome.text)
     if outcome.kind == "returned":
         accepted = past.accept(done.past, "return", now, past.counters_of(done.report.findings))
         round.keep("past", lambda: past.save(scene.paths, accepted))
@@ -302,19 +282,25 @@ def _is_batch_host(env: Mapping[str, str], node: str) -> bool:
 
     listed = env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST", "")
     try:
-        return bool(listed) and hostlist.expand(listed)[0] == node
+        return hostlist.expand(listed)[:1] == (node,)
     except ValueError:
         return False
 
 
-def _leave_helper(scene: Scene, kind: str, *words: str) -> None:
-    """Start a detached helper for a job; it holds nothing of ours open."""
-    if not words[0].isdecimal():
+def _leave_helper(scene: Scene, kind: str, job: str, uid: str) -> None:
+    """Start a detached helper for the job of this hook; it holds nothing of ours open.
+
+    The job is named while it is still on this node: for an array's task that is not possible later.
+    """
+    if not (job.isdecimal() and uid.isdecimal()):
         return
+    from hpkit.node import helpers
+
+    name = helpers.own_name(_client(scene), scene.host.node, job)
     try:
-        proc.detach((sys.executable, "-I", "-S", SCRIPT, kind, *words, "--root", scene.root), env=_kept())
+        proc.detach((sys.executable, "-I", "-S", SCRIPT, kind, name, uid, "--root", scene.root), env=_kept())
     except OSError as error:
-        log.error("helper-not-started", helper=kind, job=words[0], why=error)
+        log.error("helper-not-started", helper=kind, job=name, why=error)
 
 
 def _kept() -> dict[str, str]:
@@ -346,9 +332,17 @@ def _helper(kind: str, root: str, rest: Sequence[str]) -> int:
     client = connect(config.slurm, trusted_only=os.geteuid() == 0)
     node = machine.live(root, view=View.NODE).node
     if kind == "start":
-        outcome = helpers.start_requeued(client, node, rest[0], (int(word) for word in rest[1:]))
+        outcome = helpers.start_requeued(client, node, rest[0], (int(rest[1]),))
     else:
-        outcome = helpers.release_held(client, where, node, rest[0])
+        outcome = helpers.after_reject(
+            client,
+            where,
+            node,
+            rest[0],
+            int(rest[1]),
+            release=config.hooks.release_held,
+            start=config.hooks.start_requeued,
+        )
     log.info("helper-ended", helper=kind, job=rest[0], outcome=outcome)
     return 0
 

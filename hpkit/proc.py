@@ -327,7 +327,7 @@ def _popen(argv: Sequence[str], *, shield: bool = False, **options: Any) -> subp
 def _before_exec(shield: bool) -> None:
     """In the child: the signals that it ignores, and no signal mask."""
     if shield:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import partial as bound
 from typing import Any, NamedTuple
 
 from hpkit import __version__
 from hpkit import past as pasts
 from hpkit.checks.model import Check, Probe, Seen
+from hpkit.checks.stamp import utc
 from hpkit.errors import CannotTell
 from hpkit.host import Host
 from hpkit.model import (
@@ -174,7 +176,7 @@ class _Sources:
                 continue
             if self._host.left() <= 0:
                 return "out of time: the round's budget was used up before this check"
-            facts, fault = _guarded(lambda probe=probe: probe(self._host, self._want))  # type: ignore[misc]
+            facts, fault = _guarded(bound(probe, self._host, self._want))
             if fault:
                 self._failed[probe] = fault
                 return fault
@@ -267,7 +269,7 @@ def _heavier(kept: Finding, shown: Finding | None) -> bool:
 def _again(finding: Finding) -> Finding:
     """A kept failure, marked as seen earlier."""
     seen = finding.data.get("first_seen", 0.0)
-    stamp = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(seen if isinstance(seen, (int, float)) else 0.0))
+    stamp = utc(seen if isinstance(seen, (int, float)) else -1.0)
     text = f"{finding.message} [found {stamp}; stays until reboot, reset or a good deep check]"
     return finding._replace(message=text, data={**finding.data, "latched": True})
 

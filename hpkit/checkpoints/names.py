@@ -11,6 +11,7 @@ _PIECE = re.compile(
     r"|^(?:pytorch_model_fsdp|optimizer)_[0-9]+$",
     re.IGNORECASE,
 )
+_NUMBERS = re.compile(r"(?:rank|shard|part|rng_state)[_-]?[0-9]+|[0-9]+-of-[0-9]+|([0-9]+)", re.IGNORECASE)
 _CHECKPOINT = re.compile(
     r"step|iter|check|ckpt|chkpt|epoch|snap|save|model|state|^ep?[0-9]|ba[0-9]", re.IGNORECASE
 )
@@ -60,7 +61,10 @@ def telling(name: str) -> bool:
 
 
 def without_step(name: str, step: int | None) -> str:
-    """The name with each number that equals the step taken out, to compare the files of two steps."""
+    """The name with each number that equals the step taken out, to compare the files of two steps.
+
+    Numbers of ranks, shards and parts stay, whatever the step.
+    """
     if step is None:
         return name
-    return re.sub(r"[0-9]+", lambda match: "#" if int(match[0]) == step else match[0], name)
+    return _NUMBERS.sub(lambda match: "#" if match[1] and int(match[1]) == step else match[0], name)

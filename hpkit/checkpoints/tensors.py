@@ -115,7 +115,7 @@ def _as_before(place: Place, members: list[str]) -> None:
         return
     here = {names.without_step(name, place.step) for name in members}
     for name in former:
-        if names.without_step(name, before.step) not in here:
+        if name not in members and names.without_step(name, before.step) not in here:
             raise Unusable(f"it lacks {shown(name)}, which {shown(before.name)} has")
 
 

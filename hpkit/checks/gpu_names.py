@@ -12,12 +12,17 @@ class Names:
 
     def __init__(self, pci: Pci, nvml: Nvml | None = None) -> None:
         self._names = {g.pci: f"gpu{g.number}" for g in nvml.gpus if g.pci} if nvml else {}
+        shifted = nvml is not None and 0 < len(nvml.gpus) < len(pci.gpus)
+        self._by_number = "nvml" if shifted else "gpu"
         self._names.update({f.address: f"gpu{n}" for n, f in enumerate(pci.gpus)})
 
     def __call__(self, address: str, index: int | None = None) -> str:
-        """The GPU at a PCI address; the address itself when it is not known, `gpuN` by NVML's index without one."""
+        """The GPU at a PCI address; the address itself when it is not known.
+
+        Without an address NVML's index stands for it; as `nvmlN` where NVML sees a part of the GPUs and counts its own.
+        """
         if not address and index is not None:
-            return f"gpu{index}"
+            return f"{self._by_number}{index}"
         return self._names.get(address, address)
 
 

@@ -7,12 +7,12 @@ The code stands after the bracket; the number in the bracket is the PCI bus. A l
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpkit.checks.gpu_names import Names
 from hpkit.checks.model import Seen
+from hpkit.checks.stamp import utc
 from hpkit.model import Action, Finding, Status
 from hpkit.past import Past
 from hpkit.probes import kmsg as kmsg_probe
@@ -30,12 +30,13 @@ NAME = "gpu.xid"
 TOLD = 20
 """Events in a finding's data, newest last; a broken GPU writes thousands."""
 _BDF = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?"
-_XID = re.compile(rf"NVRM: Xid \((?:PCI:)?{_BDF}[^)]*\): (\d+)(?![\w.])(?:,\s*(.*))?", re.DOTALL)
-_FELL_OFF = re.compile(rf"NVRM: GPU (?:at )?(?:PCI:)?{_BDF}: GPU has fallen off the bus")
-_NAMED = re.compile(rf"NVRM: The NVIDIA GPU {_BDF}")
-_FELL_OFF_TAIL = re.compile(r"NVRM: (?:has )?fallen off the bus and is not responding to commands")
-_RECOVERY = re.compile(r"changed from 0x[0-9a-fA-F]+.* to 0x([0-9a-fA-F]+)", re.DOTALL)
-_FATAL = re.compile(r"(?<![A-Za-z-])Fatal\b")
+_XID = rf"NVRM: Xid \((?:PCI:)?{_BDF}[^)]*\): ([0-9]{{1,6}})(?![\w.])(?:,\s*(.*))?"
+_FELL_OFF = rf"NVRM: GPU (?:at )?(?:PCI:)?{_BDF}: GPU has fallen off the bus"
+_NAMED = rf"NVRM: The NVIDIA GPU {_BDF}"
+_FELL_OFF_TAIL = r"NVRM: (?:has )?fallen off the bus and is not responding to commands"
+_RECOVERY = r"changed from 0x[0-9a-fA-F]+.* to 0x([0-9a-fA-F]+)"
+_FATAL = r"(?<![A-Za-z-])Fatal\b"
+# Patterns are text, compiled by `re` when the first line needs them: most rounds see no line of the driver at all.
 HINTS = {
     Action.RESET: "let the jobs end, then reset the GPU (nvidia-smi --gpu-reset) or reboot",
     Action.REBOOT: "reboot the node; if it comes back, replace the GPU",
@@ -102,9 +103,7 @@ def events(kmsg: Kmsg) -> Iterator[Event]:
     """The driver's errors in a log, in its order; code 0 is left out."""
     named = ""
     for record in kmsg_probe.records(kmsg, b"NVRM"):
-        if not record.text.startswith("NVRM:"):
-            continue
-        hit = _NAMED.match(record.text)
+        hit = re.match(_NAMED, record.text)
         if hit:
             named = hit[1]
         event = _event(record, named)
@@ -115,13 +114,13 @@ def events(kmsg: Kmsg) -> Iterator[Event]:
 def _event(record: Record, named: str) -> Event | None:
     """The error in one line; `named` is the GPU that a line before it named."""
     text = record.text
-    xid = _XID.match(text)
+    xid = re.match(_XID, text, re.DOTALL)
     if xid:
         return Event(record.uptime, normalise(xid[1]), int(xid[2]), (xid[3] or "").strip())
-    fell = _FELL_OFF.match(text)
+    fell = re.match(_FELL_OFF, text)
     if fell:
         return Event(record.uptime, normalise(fell[1]), 79, "GPU has fallen off the bus")
-    if _FELL_OFF_TAIL.match(text):
+    if re.match(_FELL_OFF_TAIL, text):
         return Event(record.uptime, normalise(named), 79, "GPU has fallen off the bus and does not respond")
     return Event(record.uptime, "", None, text[:120]) if text.startswith("NVRM: Xid") else None
 
@@ -163,7 +162,7 @@ def _rate(event: Event, found: list[Event], place: Place, options: XidOptions) -
     xid = lookup(event.code)
     if event.code == RECOVERY:
         xid = _recovery(event, found, RECOVERIES)
-    elif event.code in NVLINK5 and _FATAL.search(event.text):
+    elif event.code in NVLINK5 and re.search(_FATAL, event.text):
         xid = xid._replace(status=Status.FAIL, action=Action.RESET)
     recent = event.uptime is None or place.uptime - event.uptime <= options.recent_s
     program = xid.status is Status.WARN and xid.action is Action.NONE
@@ -175,7 +174,7 @@ def _rate(event: Event, found: list[Event], place: Place, options: XidOptions) -
 def _recovery(event: Event, found: list[Event], table: dict[int, Xid]) -> Xid:
     """Xid 154 tells a state: only the last one of a GPU holds, and "none" takes the former ones back."""
     last = [e for e in found if e.code == event.code][-1]
-    hit = _RECOVERY.search(last.text)
+    hit = re.search(_RECOVERY, last.text, re.DOTALL)
     if not hit:
         return table[0]._replace(
             name="recovery action is not understood", status=Status.WARN, action=Action.OPERATOR
@@ -188,9 +187,7 @@ def _when(event: Event, place: Place) -> str:
     """The wall time of an event, UTC."""
     if event.uptime is None:
         return "at an unknown time"
-    return time.strftime(
-        "%Y-%m-%d %H:%M:%SZ", time.gmtime(max(0.0, place.wall - place.uptime + event.uptime))
-    )
+    return utc(place.wall - place.uptime + event.uptime)
 
 
 def _finding(

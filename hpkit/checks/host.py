@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from hpkit.checks.model import Check, NoOptions, Seen
-from hpkit.model import Action, Finding, Space, Status, Unread, View
+from hpkit.model import NO_DATA, Action, Finding, Space, Status, Unread, View
 from hpkit.past import Past
 from hpkit.probes import memory, mounts, place
 from hpkit.probes.mounts import Asked
@@ -81,45 +81,43 @@ def _disk(asked: Asked, space: Space, options: DiskOptions, step: bool) -> Findi
     """The worst about one file system."""
     if _turned_read_only(asked, space):
         return _read_only(asked)
-    if asked.mount is not None and asked.mount.kind in ("squashfs", "iso9660", "erofs", "cramfs"):
-        return Finding(
-            "host.disk", asked.path, Status.SKIP, Action.NONE, f"{asked.mount.kind} is always full"
-        )
+    if space.read_only or (asked.mount is not None and "ro" in (*asked.mount.options, *asked.mount.state)):
+        return _about(asked, Status.SKIP, "read-only by design: nobody fills it")
     if space.total <= 0:
-        return Finding("host.disk", asked.path, Status.SKIP, Action.NONE, "this file system has no size")
+        return _about(asked, Status.SKIP, "this file system has no size")
     used = 100.0 * (1 - space.avail / space.total)
     inodes = 100.0 * (1 - space.inodes_free / space.inodes) if space.inodes > 0 else 0.0
-    left = space.avail / GIB
-    full = used >= options.fail_percent and left < options.fail_below_gib
-    text = f"{used:.0f} % used, {left:.1f} GiB left"
+    text = f"{used:.0f} % used, {space.avail / GIB:.1f} GiB left"
     if space.inodes > 0:
         text += f"; {inodes:.0f} % of the inodes used"
     data = {"used_percent": round(used, 2), "inodes_percent": round(inodes, 2), "avail": space.avail}
-    if (full or inodes >= options.fail_inodes_percent) and not (
-        asked.wanted or step or asked.path == SCRATCH
-    ):
-        hint = f"make room in {asked.path}; jobs and slurmd cannot write there"
-        return Finding(
-            "host.disk",
-            asked.path,
-            Status.FAIL,
-            Action.RETEST,
-            f"{asked.path} is full: {text}",
-            hint,
-            data=data,
-        )
-    if used >= options.warn_percent or inodes >= options.warn_inodes_percent:
-        hint = f"make room in {asked.path}"
-        return Finding(
-            "host.disk",
-            asked.path,
-            Status.WARN,
-            Action.OPERATOR,
-            f"{asked.path} is nearly full: {text}",
-            hint,
-            data=data,
-        )
-    return Finding("host.disk", asked.path, Status.PASS, Action.NONE, text, data=data)
+    status = _fullness(asked, used, inodes, space.avail / GIB, options)
+    if status is Status.FAIL and not step:
+        return _about(asked, status, f"{asked.path} is full: {text}", Action.RETEST, data)
+    if status is not Status.PASS:
+        return _about(asked, Status.WARN, f"{asked.path} is nearly full: {text}", Action.OPERATOR, data)
+    return _about(asked, status, text, data=data)
+
+
+def _fullness(asked: Asked, used: float, inodes: float, left_gib: float, options: DiskOptions) -> Status:
+    """What the percentages mean; full is a failure only where the system itself writes."""
+    own = not asked.wanted and asked.path != SCRATCH
+    full = used >= options.fail_percent and left_gib < options.fail_below_gib
+    if own and (full or inodes >= options.fail_inodes_percent):
+        return Status.FAIL
+    high = used >= options.warn_percent or inodes >= options.warn_inodes_percent
+    return Status.WARN if high else Status.PASS
+
+
+def _about(
+    asked: Asked, status: Status, text: str, action: Action = Action.NONE, data: Mapping[str, Any] = NO_DATA
+) -> Finding:
+    hint = (
+        f"make room in {asked.path}; nothing can be written there when it is full"
+        if action is not Action.NONE
+        else ""
+    )
+    return Finding("host.disk", asked.path, status, action, text, hint, data=data)
 
 
 def _turned_read_only(asked: Asked, space: Space) -> bool:

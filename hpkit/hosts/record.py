@@ -136,7 +136,8 @@ class RecordHost:
         todo, links = path.split("/")[::-1], 0
         while todo:
             part = todo.pop()
-            if part == "..":
+            if part == "..":  # the folder that a path only passes through must be there, too
+                os.makedirs("/".join((self._folder, "root", *done)), exist_ok=True)
                 del done[-1:]
             if part in ("", ".", ".."):
                 continue

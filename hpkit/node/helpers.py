@@ -1,4 +1,4 @@
-"""Two detached root helpers that hooks leave behind: a requeued job starts at once, one held by our reject is released.
+"""Detached root helpers that hooks leave behind: a requeued job starts at once, one held by our reject is released.
 
 Each watches one job for a while, does at most one thing, and ends. Neither acts on anything a user wrote except the
 suspect note's job id, which counts only when the note's owner owns the job.
@@ -20,13 +20,17 @@ WATCH_S = 90.0  # the epilogs of all nodes, PrologEpilogTimeout included, are us
 POLL_S = 0.5
 FAR_S = 3600.0  # Slurm's own delay after a requeue is minutes; a later begin time is somebody's wish
 RELEASED_MAX = 256
-LAUNCH_FAILED = (
-    "launch failed requeued held"  # job_mgr.c, job_requeue: the text of Slurm's hold after a failed prolog
-)
+HELD = "launch failed"
+NOT_HELD = "not held by a failed launch: "
+# The text of Slurm's own hold after a failed prolog (job_mgr.c, _job_requeue_op).
+LAUNCH_FAILED = "launch failed requeued held"
 UNDER_WAY = frozenset(
     {"RUNNING", "CONFIGURING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT"}
 )
 UNDECIDED = frozenset({"", "None"})  # the state reason until the scheduler has looked at the job
+BESIDE = UNDECIDED | {
+    "JobArrayTaskLimit"
+}  # reasons that Slurm shows though the begin time has not come either
 
 Pause = Callable[[float], None]
 
@@ -46,7 +50,7 @@ def start_requeued(
     of it in a few words; "started" when the start time was set.
     """
     allowed = frozenset(uids)
-    job_id, last = _own_name(client, node, job_id), "no answer"
+    job_id, last = own_name(client, node, job_id), "no answer"
     for _ in range(max(1, int(watch_s / POLL_S))):
         job, last = _look(client, job_id, last)
         if job is not None:
@@ -69,25 +73,26 @@ def release_held(
     node: str,
     job_id: str,
     *,
+    allowed: bool = True,
     watch_s: float = WATCH_S,
     pause: Pause = time.sleep,
 ) -> str:
     """Wait until Slurm holds the job because our prolog rejected it and this node is drained by us; release it once.
 
     Only Slurm's own hold after a failed launch counts, never a person's and never JobHoldMaxRequeue; never twice for a
-    job on this node. Returns what came of it in a few words; "released" when the job was released.
+    job on this node, and not at all unless `allowed`. Returns what came of it in a few words; "released" when the job
+    was released.
     """
-    if job_id in _released(paths):
-        return "released before"
-    key, last = job_id, "no answer"
-    job_id = _own_name(client, node, job_id)
+    job_id, last = own_name(client, node, job_id), "no answer"
     for _ in range(max(1, int(watch_s / POLL_S))):
         job, last = _look(client, job_id, last)
         if job is not None:
             last = _held_as(job)
-            if last == "launch failed" and _drained_by_us(client, node):
-                return _release(client, paths, job_id, key)
-            if last not in ("under way", "launch failed"):
+            if last == HELD and (not allowed or job_id in _released(paths)):
+                return "left held" if not allowed else "released before"
+            if last == HELD and _drained_by_us(client, node):
+                return _release(client, paths, job_id)
+            if last not in ("under way", HELD):
                 return last
         elif last == "unknown":
             return "gone"
@@ -95,7 +100,31 @@ def release_held(
     return f"gave up: {last}"
 
 
-def _own_name(client: Client, node: str, job_id: str) -> str:
+def after_reject(
+    client: Client,
+    paths: Paths,
+    node: str,
+    job_id: str,
+    uid: int,
+    *,
+    release: bool = True,
+    start: bool = True,
+    watch_s: float = WATCH_S,
+    pause: Pause = time.sleep,
+) -> str:
+    """What follows for the job that our prolog rejected: `release_held`, then `start_requeued` for its owner `uid`.
+
+    Slurm puts a rejected job back with a begin time some two minutes away; on other nodes it can start now.
+    """
+    job_id = own_name(client, node, job_id)  # later it is not on this node any more
+    outcome = release_held(client, paths, node, job_id, allowed=release, watch_s=watch_s, pause=pause)
+    if start and (outcome == "released" or outcome.startswith(NOT_HELD)):
+        then = start_requeued(client, node, job_id, (uid,), watch_s=watch_s, pause=pause)
+        return f"{outcome}, {then}"
+    return outcome
+
+
+def own_name(client: Client, node: str, job_id: str) -> str:
     """The name that means this one job: hooks know an array's task by a number that may be the whole array's, too.
 
     While the job is still on this node, its only task of that array here is the one meant. Otherwise the number stays,
@@ -135,7 +164,7 @@ def _waits_for(job: Job, now: float) -> str:
     begin = job.eligible_at or job.start_at
     if begin is not None and begin > now + FAR_S:
         return "begins later by somebody's wish"
-    if job.reason == "BeginTime":
+    if job.reason == "BeginTime" or (job.reason in BESIDE and begin is not None and begin > now + 1):
         return "begin time"
     return "under way" if job.reason in UNDECIDED else f"waits for {job.reason}"
 
@@ -148,8 +177,8 @@ def _held_as(job: Job) -> str:
         return "over"
     reason = job.reason.replace("_", " ")
     if reason.lower() == LAUNCH_FAILED:
-        return "launch failed"
-    return f"not held by a failed launch: {reason}"
+        return HELD
+    return NOT_HELD + reason
 
 
 def _start(client: Client, job_id: str) -> str:
@@ -158,7 +187,7 @@ def _start(client: Client, job_id: str) -> str:
     except SlurmError as error:
         log.warning("start-refused", job=job_id, why=error.message)
         return "refused"
-    log.audit("job-start-now", job=job_id, why="requeued after a suspect note that root answered")
+    log.audit("job-start-now", job=job_id, why="requeued because of this node")
     return "started"
 
 
@@ -170,10 +199,10 @@ def _drained_by_us(client: Client, node: str) -> bool:
     return ownership.ours(seen)
 
 
-def _release(client: Client, paths: Paths, job_id: str, key: str) -> str:
+def _release(client: Client, paths: Paths, job_id: str) -> str:
     """Remember first, then release: after a crash in between the job stays held rather than being released twice."""
     try:
-        _remember(paths, key)
+        _remember(paths, job_id)
         client.release(job_id)
     except (SlurmError, OSError) as error:
         log.warning("release-failed", job=job_id, why=error)

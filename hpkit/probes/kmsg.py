@@ -20,14 +20,13 @@ KMSG = "/dev/kmsg"
 LIMIT = 64 << 20
 """More than any kernel's ring (log_buf_len is at most 2 GiB, but 16 MiB is what the largest machines use)."""
 
-_RECORD = re.compile(r"\d+,\d+,(\d+),[^;]*;(.*)\Z", re.DOTALL)
-_SYSLOG = re.compile(
-    r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|(\d{4}-\d\d-\d\d[T ][\d:.,]{8,}(?:Z|[+-]\d\d:?\d\d)?)) \S+ kernel: ?"
-)
-_BRACKET = re.compile(r"(?:<\d+>)?\[([^\]]*)\] ?")
-_SECONDS = re.compile(r" *\d+\.\d+\Z")
-_CTIME = re.compile(r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) +(\d+) (\d\d):(\d\d):(\d\d) (\d{4})\Z")
-_ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,]\d+)?(?:Z|([+-])(\d\d):?(\d\d))?\Z")
+_RECORD = r"\d+,\d+,(\d+),[^;]*;(.*)\Z"
+_STAMP = r"\d{4}-\d\d-\d\d[T ][\d:.,]{8,}(?:Z|[+-]\d\d:?\d\d)?"
+_SYSLOG = rf"(?:[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d|({_STAMP})) \S+ kernel: ?"
+_BRACKET = r"(?:<\d+>)?\[([^\]]*)\] ?"
+_SECONDS = r" *\d+\.\d+\Z"
+_CTIME = r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) +(\d+) (\d\d):(\d\d):(\d\d) (\d{4})\Z"
+_ISO = r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,]\d+)?(?:Z|([+-])(\d\d):?(\d\d))?\Z"
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
@@ -83,34 +82,34 @@ def records(facts: Kmsg, needle: bytes) -> Iterator[Record]:
 
 def parse(line: str, booted: float) -> Record:
     """One line of the log, in whatever form it was kept; `booted` is the wall time of this boot."""
-    found = _RECORD.match(line)
+    found = re.match(_RECORD, line, re.DOTALL)
     if found:
         return _tagged(found[2], float(found[1]) / 1e6)
     uptime: float | None = None
-    prefix = _SYSLOG.match(line)
+    prefix = re.match(_SYSLOG, line)
     if prefix:
         line = line[prefix.end() :]
         uptime = _iso(prefix[1], booted) if prefix[1] else None
-    bracket = _BRACKET.match(line)
-    if bracket and _SECONDS.match(bracket[1]):
+    bracket = re.match(_BRACKET, line)
+    if bracket and re.match(_SECONDS, bracket[1]):
         return _tagged(line[bracket.end() :], uptime if uptime is not None else float(bracket[1]))
-    if bracket and _CTIME.match(bracket[1]):
+    if bracket and re.match(_CTIME, bracket[1]):
         return _tagged(line[bracket.end() :], _ctime(bracket[1], booted))
     return _tagged(line, uptime)
 
 
 def _tagged(text: str, uptime: float | None) -> Record:
     """The record without caller tags like `[ T1946]`."""
-    bracket = _BRACKET.match(text)
+    bracket = re.match(_BRACKET, text)
     while bracket:
         text = text[bracket.end() :]
-        bracket = _BRACKET.match(text)
+        bracket = re.match(_BRACKET, text)
     return Record(uptime, text.strip())
 
 
 def _iso(stamp: str, booted: float) -> float | None:
     """ISO 8601 as seconds since boot (negative: a former boot); a stamp without zone is UTC."""
-    found = _ISO.match(stamp)
+    found = re.match(_ISO, stamp)
     if not found:
         return None
     sign, hours, minutes = found[7], int(found[8] or 0), int(found[9] or 0)
@@ -121,7 +120,7 @@ def _iso(stamp: str, booted: float) -> float | None:
 
 def _ctime(stamp: str, booted: float) -> float | None:
     """The stamp of `dmesg -T` as seconds since boot; it is taken as UTC, for it does not tell its zone."""
-    found = _CTIME.match(stamp)
+    found = re.match(_CTIME, stamp)
     if not found or found[1] not in _MONTHS:
         return None
     day, hour, minute, second, year = (int(found[n]) for n in (2, 3, 4, 5, 6))

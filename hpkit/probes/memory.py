@@ -36,6 +36,6 @@ def _row(line: str) -> tuple[str, int] | None:
     """`MemTotal:  2113929216 kB` as a name and bytes; None for any other line."""
     name, colon, rest = line.partition(":")
     words = rest.split()
-    if not colon or len(words) != 2 or words[1] != "kB" or not words[0].isdecimal():
+    if not colon or len(words) != 2 or words[1] != "kB" or not words[0].isdecimal() or len(words[0]) > 18:
         return None
     return name, int(words[0]) * 1024

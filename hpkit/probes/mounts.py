@@ -20,7 +20,7 @@ FAIR_S = 1.0
 QUICK_S = 0.2
 ALL_S = 5.0
 """All questions together, half of a prolog's budget; beyond it each mount gets QUICK_S, enough for one that lives."""
-_OCTAL = re.compile(r"\\([0-7]{3})")
+_OCTAL = r"\\([0-7]{3})"
 
 
 class Mount(NamedTuple):
@@ -170,4 +170,4 @@ def _plain_row(row: str) -> Mount:
 
 def _unescape(text: str) -> str:
     """The kernel writes space, tab, newline and backslash as `\\040` and the like."""
-    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), text)
+    return re.sub(_OCTAL, lambda found: chr(int(found[1], 8)), text) if "\\" in text else text

@@ -104,7 +104,7 @@ def probe(host: Host, want: Want) -> Nvml:
     try:
         document = json.loads(ran.stdout)
         return _facts(document, here)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return Nvml(
             "failed",
             f"its answer is not understood ({type(error).__name__}: {error})"[:160],

@@ -14,7 +14,7 @@ CLASSES = (0x0300, 0x0302)
 """VGA controller and 3D controller (PCI code and ID assignment): NVSwitches, audio and USB functions are neither."""
 DEVICES = "/sys/bus/pci/devices"
 TABLE = "/proc/bus/pci/devices"
-_ADDRESS = re.compile(r"([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.([0-7]))?\Z")
+_ADDRESS = r"([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.([0-7]))?\Z"
 
 
 class Function(NamedTuple):
@@ -38,7 +38,7 @@ class Pci(NamedTuple):
 def normalise(address: str) -> str:
     """`00000000:53:00.0`, `0000:53:00` or `53:00.0` as `0000:53:00.0`; "" for what is no PCI address."""
     text = address.strip()
-    found = _ADDRESS.match(text if text.count(":") == 2 else f"0:{text}")
+    found = re.match(_ADDRESS, text if text.count(":") == 2 else f"0:{text}")
     if not found:
         return ""
     domain, bus, device, function = found.groups()

@@ -40,7 +40,7 @@ def judge(evidence: Evidence) -> Cause:
     silent = [(n.name, _missing(n)) for n in evidence.nodes if not _cleared(n)]
     if evidence.nodes and not silent:
         count = len(evidence.nodes)
-        where = f"{evidence.nodes[0].name} is" if count == 1 else f"all {count} nodes are"
+        where = {1: f"{evidence.nodes[0].name} is", 2: "both nodes are"}.get(count, f"all {count} nodes are")
         return Cause("user", (), f"{where} healthy, so the program itself failed")
     return Cause("unknown", (), _joined(silent) or "the nodes of the job are not known")
 

@@ -80,8 +80,7 @@ class Run(NamedTuple):
         asked_s = round(time.time() - ended.ended, 3)
         self.record.append("end", **facts, seconds=round(ended.ended - ended.begun, 3), asked_s=asked_s)
         self.record.append("plan", action=plan.action, why=plan.why)
-        blamed = f" ({', '.join(cause.nodes)})" if cause.nodes else ""
-        say(f"cause: {cause.kind}{blamed}: {cause.why}")
+        say(f"cause: {cause.kind}: {cause.why}")
         if plan.action != "requeue":
             return self._stop(plan, ended)
         return self._requeue(plan, cause, found, ended, inbox)

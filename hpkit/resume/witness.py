@@ -80,35 +80,29 @@ def leave_note(place: Paths, job: str, now: Clock) -> tuple[bool, str]:
 
 
 def look(host: Host, place: Paths, budget_s: float) -> Report:
-    """The health suite in the step's view; raises what its parts raise."""
-    from hpkit import config, past, runner
+    """The suite of the background round, in the step's view; raises what its parts raise."""
+    from hpkit import catalog, checks, config, past, runner
     from hpkit.errors import ConfigError
-    from hpkit.node import round as rounds
     from hpkit.want import resolve
 
     try:
-        settings = config.load(place.etc, trusted_only=False)
-        planned = rounds.plan(settings, settings.hooks.health.suite)
+        site = config.load(place.etc, trusted_only=False)
     except ConfigError:
-        settings = config.Config()
-        planned = rounds.plan(settings, settings.hooks.health.suite)
-    now = host.now()
+        site = config.Config()
+    suite = site.hooks.health.suite
+    rows = checks.select(catalog.suite(suite, site.suites))
+    want = resolve(site.want, site.slurm, host)
     events = runner.run(
-        planned.checks,
+        rows,
         host,
-        resolve(settings.want, settings.slurm, host),
-        past.begin(past.load(place), now),
-        suite=planned.suite,
+        want,
+        past.load(place),
+        suite=suite,
         budget_s=budget_s,
-        options=planned.options,
+        options=checks.settings(rows, site),
         jobs_here=True,
     )
-    while True:
-        try:
-            next(events)
-        except StopIteration as stop:
-            ended: runner.Round = stop.value
-            return ended.report
+    return runner.collect(events).report
 
 
 def wait_for_root(place: Paths, began: Clock, until: float) -> Mapping[str, Any] | None:

@@ -273,7 +273,12 @@ def prepare(folder: str, settings: Settings, ground: Ground) -> Cluster:
         os.chown(f"{folder}/{name}", owner, group)
     write_atomic(f"{folder}/munge/key", os.urandom(128), 0o400)
     states.save(state)
-    return Cluster(state)
+    cluster = Cluster(state)
+    if not cluster.run_as_user(["test", "-w", f"{folder}/home"], cwd="/").ok:
+        shutil.rmtree(folder)
+        hint = "name a folder with --dir that every user may enter, for example below /var/tmp"
+        raise UsageError(f"user {state.account.name}, whose jobs run, cannot enter {folder}", hint)
+    return cluster
 
 
 def bring_up(cluster: Cluster, ground: Ground, proctrack: str) -> Generator[str, None, None]:

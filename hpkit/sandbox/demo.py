@@ -5,6 +5,7 @@ It tells nothing that it did not see: times are those of the program's own progr
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -49,14 +50,14 @@ class Outcome(NamedTuple):
 
 
 def play(folder: str = "") -> Telling[Result]:
-    """Start a cluster, let a GPU die under a training job, watch, and take the cluster down again in any case."""
+    """Start a cluster of its own, let a GPU die under a training job, watch, and take the cluster down in any case."""
     begun = time.monotonic()
 
     def at(text: str) -> str:
         return f"{time.monotonic() - begun:6.1f} s  {text}"
 
     yield at("starting a real Slurm cluster: 4 nodes with 8 simulated GPUs each, hpkit hooked in")
-    steps = clusters.starting(folder, Settings())
+    steps = clusters.starting(folder or f"/var/tmp/hpkit-demo-{os.getpid()}", Settings())
     cluster = yield from told(steps, at)
     try:
         run = Run(cluster, "demo", PLAN)

@@ -115,9 +115,8 @@ def mount_dead(files: Files, arg: str) -> None:
 
 def mount_gone(files: Files, arg: str) -> None:
     """A mount that is not there."""
-    for path, column in (("root/proc/mounts", 1), ("root/proc/self/mountinfo", 4)):
-        lines = files[path].data.decode().splitlines(keepends=True)
-        files[path] = File("".join(line for line in lines if line.split()[column] != arg).encode())
+    change_lines(files, "root/proc/mounts", 1, arg, lambda line: "")
+    change_lines(files, "root/proc/self/mountinfo", 4, arg, lambda line: "")
     change_space(files, arg, {"errno": 2})
 
 
@@ -127,13 +126,11 @@ def disk_full(files: Files, arg: str) -> None:
 
 
 def disk_readonly(files: Files, arg: str) -> None:
-    """A file system that the kernel set read-only after an error."""
+    """A file system that the kernel set read-only after an error: its state is ro, its mount's options are not."""
     size = healthy.SIZES.get(arg, healthy.SIZES["/"])
     change_space(files, arg, healthy.room(size, size // 2, read_only=True))
-    for path, column in (("root/proc/mounts", 1), ("root/proc/self/mountinfo", 4)):
-        lines = files[path].data.decode().splitlines(keepends=True)
-        changed = [line.replace("rw,", "ro,") if line.split()[column] == arg else line for line in lines]
-        files[path] = File("".join(changed).encode())
+    change_lines(files, "root/proc/mounts", 1, arg, lambda line: line.replace(" rw,", " ro,"))
+    change_lines(files, "root/proc/self/mountinfo", 4, arg, lambda line: " ro,".join(line.rsplit(" rw,", 1)))
 
 
 def memory_low(files: Files, arg: str) -> None:
@@ -245,14 +242,16 @@ def lay_bundle(files: Files, bundle: str, state: NodeState) -> None:
 
 
 def bundle_files(bundle: str) -> dict[str, File]:
-    """A bundle's files by relative path, without hpkit's own state and configuration in it."""
+    """What a bundle says of its machine, by relative path, without hpkit's own state and configuration in it."""
     found = {}
     for where, folders, names in os.walk(bundle):
         for name in (*names, *folders):
             full = os.path.join(where, name)
             path = os.path.relpath(full, bundle)
+            told = path.startswith(("root/", "answers/", "tools/", "meta.json"))
             own = path.startswith(("root/etc/hpkit/", "root/run/", "root/var/lib/hpkit/"))
-            file = None if own or (os.path.isdir(full) and not os.path.islink(full)) else current(full)
+            plain = os.path.islink(full) or os.path.isfile(full)
+            file = current(full) if told and plain and not own else None
             if file is not None:
                 found[path] = file if file.mode == LINK else File(file.data)
     return found
@@ -268,6 +267,14 @@ def shifted(log: str, seconds: float) -> str:
             fields[2] = str(int(min(max(int(fields[2]) / 1e6 + seconds, 0), uptime()) * 1e6))
         lines.append(",".join(fields) + semicolon + text)
     return "".join(f"{line}\n" for line in lines)
+
+
+def change_lines(files: Files, path: str, column: int, at: str, change: Callable[[str], str]) -> None:
+    """Change the lines of a table whose `column` is the mount point `at`."""
+    lines = files[path].data.decode().splitlines(keepends=True)
+    files[path] = File(
+        "".join(change(line) if line.split()[column] == at else line for line in lines).encode()
+    )
 
 
 def change_nvml(files: Files, change: Callable[[dict[str, Any]], None]) -> None:

@@ -9,6 +9,21 @@ from hpkit.sandbox.ground import Ground
 
 CPUS = 16  # per node; config_overrides lets Slurm believe it whatever this machine has
 GRES = "gpu"
+Row = tuple[str, "str | int"]
+
+FIXED: tuple[Row, ...] = (
+    ("AuthType", "auth/munge"),
+    ("PrologFlags", "Alloc"),
+    ("SelectType", "select/cons_tres"),
+    ("SelectTypeParameters", "CR_Core"),
+    ("GresTypes", GRES),
+    ("SlurmdParameters", "config_overrides"),
+    ("MpiDefault", "none"),
+    ("JobRequeue", 1),
+    ("ReturnToService", 1),
+    ("PropagateResourceLimits", "NONE"),
+    ("MailProg", "/bin/true"),
+)
 
 
 class Settings(NamedTuple):
@@ -49,19 +64,31 @@ def node_names(count: int) -> tuple[str, ...]:
 
 def slurm_conf(folder: str, settings: Settings, ground: Ground, ports: Ports, proctrack: str) -> str:
     """The text of slurm.conf. `proctrack` is "cgroup" or "linuxproc"."""
-    scheduler = [
-        "batch_sched_delay=1",
-        f"sched_interval={settings.schedule_s}",
-        f"bf_interval={settings.schedule_s}",
-    ]
-    if settings.nohold:
-        scheduler.insert(0, "nohold_on_prolog_fail")
-    rows: list[tuple[str, str | int]] = [
+    rows: list[Row] = [
         ("ClusterName", "sandbox"),
         ("SlurmctldHost", f"{ground.hostname}(127.0.0.1)"),
         ("SlurmUser", ground.slurm_account),
         ("SlurmctldPort", ports.slurmctld),
-        ("AuthType", "auth/munge"),
+        ("FirstJobId", first_job(ports)),
+        ("ProctrackType", f"proctrack/{proctrack}"),
+        ("SchedulerParameters", scheduler(settings)),
+    ]
+    rows += [*path_rows(folder), *FIXED, *time_rows(settings)]
+    if settings.hooks:
+        rows += hook_rows(folder, settings)
+    lines = [f"{key}={value}" for key, value in rows] + node_lines(settings, ground, ports)
+    return "# Written by `hpkit sandbox up`; the next `up` writes it again.\n" + "\n".join(lines) + "\n"
+
+
+def scheduler(settings: Settings) -> str:
+    """SchedulerParameters: looks often, since nothing here is large."""
+    pace = f"batch_sched_delay=1,sched_interval={settings.schedule_s},bf_interval={settings.schedule_s}"
+    return f"nohold_on_prolog_fail,{pace}" if settings.nohold else pace
+
+
+def path_rows(folder: str) -> list[Row]:
+    """Everything below one folder."""
+    return [
         ("AuthInfo", f"socket={folder}/munge/socket"),
         ("StateSaveLocation", f"{folder}/state"),
         ("SlurmdSpoolDir", f"{folder}/spool/%n"),
@@ -69,32 +96,21 @@ def slurm_conf(folder: str, settings: Settings, ground: Ground, ports: Ports, pr
         ("SlurmdPidFile", f"{folder}/spool/slurmd-%n.pid"),
         ("SlurmctldLogFile", f"{folder}/log/slurmctld.log"),
         ("SlurmdLogFile", f"{folder}/log/slurmd-%n.log"),
-        ("ProctrackType", f"proctrack/{proctrack}"),
-        ("PrologFlags", "Alloc"),
-        ("SelectType", "select/cons_tres"),
-        ("SelectTypeParameters", "CR_Core"),
-        ("GresTypes", GRES),
-        ("SlurmdParameters", "config_overrides"),
-        ("SchedulerParameters", ",".join(scheduler)),
-        ("MpiDefault", "none"),
-        ("JobRequeue", 1),
-        ("ReturnToService", 1),
-        ("PropagateResourceLimits", "NONE"),
-        ("MailProg", "/bin/true"),
-        ("FirstJobId", first_job(ports)),
+    ]
+
+
+def time_rows(settings: Settings) -> list[Row]:
+    """Slurm's own timers, in seconds."""
+    return [
         ("KillWait", settings.kill_wait_s),
         ("MessageTimeout", settings.message_timeout_s),
         ("SlurmdTimeout", settings.slurmd_timeout_s),
         ("PrologEpilogTimeout", settings.prolog_epilog_timeout_s),
         ("UnkillableStepTimeout", 60),
     ]
-    if settings.hooks:
-        rows += hook_rows(folder, settings)
-    lines = [f"{key}={value}" for key, value in rows] + node_lines(settings, ground, ports)
-    return "# Written by `hpkit sandbox up`; the next `up` writes it again.\n" + "\n".join(lines) + "\n"
 
 
-def hook_rows(folder: str, settings: Settings) -> list[tuple[str, str | int]]:
+def hook_rows(folder: str, settings: Settings) -> list[Row]:
     """The rows that an administrator adds to hook hpkit in."""
     return [
         ("Prolog", f"{folder}/hooks/prolog/hpkit"),

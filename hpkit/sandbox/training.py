@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from hpkit.errors import DeadlineError, HpkitError
@@ -46,13 +47,19 @@ class Run:
         given = [f"--steps={self.plan.steps}", f"--save-every={self.plan.save_every}"]
         return [self.cluster.state.python, script, *given, *options]
 
-    def submit(self, *args: str, script: str = "", options: Sequence[str] = ()) -> str:
+    def submit(
+        self,
+        *args: str,
+        script: str = "",
+        options: Sequence[str] = (),
+        env: Mapping[str, str] = MappingProxyType({}),
+    ) -> str:
         """Submit a batch script (the template) as the user, the program filled in by its variables; the job's number.
 
-        `args` are sbatch's, `options` the training program's.
+        `args` are sbatch's, `options` the training program's, `env` is added to the job's environment.
         """
         pace = [f"--step-seconds={self.plan.step_s}", f"--save-seconds={self.plan.save_s}"]
-        variables = {"TRAIN": " ".join(self.program(*pace, *options)), "CHECKPOINTS": self.folder}
+        variables = {"TRAIN": " ".join(self.program(*pace, *options)), "CHECKPOINTS": self.folder, **env}
         gpus = self.cluster.state.settings.gpus
         words = [f"--gres=gpu:{gpus}", f"--output={self.folder}.out", *args]
         self.job_id = self.cluster.submit(script or template(), *words, env=variables)

@@ -87,7 +87,7 @@ class Client(Protocol):
         """
 
     def start_now(self, job_id: str) -> None:
-        """StartTime=now for a pending job."""
+        """StartTime=now for a pending job; never within the second of its requeue, which would fail it for good."""
 
     def release(self, job_id: str) -> None:
         """Release a held job."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 
 from hpkit import proc, trust
@@ -20,6 +21,10 @@ from hpkit.slurm.states import JOB_ACTIVE
 FOLDERS = ("/opt/slurm/bin", "/usr/local/bin", "/usr/bin")
 LIMIT = 64 << 20  # bytes of one answer: 10,000 nodes are about 8 MB
 NAMES_MAX = 64  # more names than this are picked out of an answer about all nodes
+# slurmd takes a launch in the very second in which the job was requeued for one of the run that it ended ("Job
+# credential revoked", slurm_cred.c compares whole seconds), and slurmctld then fails the job for good.
+SECOND_S = 1.1
+BEGIN_MIN_S = 2
 GRACE_S = 0.5  # a command past its deadline has nothing to clean up
 _PASSED = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")  # what a user's commands need to reach his cluster
 _QUEUE = "|".join(("%F", "%K", "%A", "%U", "%T", "%P", "%N", "%B", "%D"))  # nothing that a user may write
@@ -164,28 +169,43 @@ class Commands:
         """
         if exclude and not _HOST_LIST.match(exclude):
             raise SlurmError("refused", f"{exclude!r} is no host list")
-        job = self._single(job_id)
-        orders = [f"requeue incomplete {job}"]  # plain requeue would revive a cancelled job
+        before = self.job(_job_id(job_id))
+        orders = [f"requeue incomplete {before.id}"]  # plain requeue would revive a cancelled job
         if begin_in_s is not None:
-            orders.append(f"update jobid={job} starttime=now+{int(begin_in_s)}")
-        if exclude is not None:
-            orders.append(f"update jobid={job} excnodelist={exclude}")
+            orders.append(f"update jobid={before.id} starttime=now+{max(BEGIN_MIN_S, int(begin_in_s))}")
+        if exclude is not None:  # an empty list clears it
+            orders.append(f"update jobid={before.id} excnodelist={exclude}")
         first, *later = self._orders(orders)
         if first is None:
             raise SlurmError(
-                "timeout", f"Slurm did not say within {self._timeout_s:g} s whether it requeued job {job}"
+                "timeout",
+                f"Slurm did not say within {self._timeout_s:g} s whether it requeued job {before.id}",
             )
         if first and "pending execution" not in first:
             raise _refusal(first)
+        if "" not in later:
+            self._confirm(before)
         return tuple("no answer" if text is None else text for text in later if text != "")
 
+    def _confirm(self, before: Job) -> None:
+        """Slurm passes over a job that has ended without a word, and only takes updates of one that is pending."""
+        after = self.job(before.id)
+        if "PENDING" not in after.flags and after.restarts <= before.restarts:
+            raise SlurmError(
+                "refused", f"job {before.id} is not requeued, it is {'+'.join(sorted(after.flags))}"
+            )
+
     def start_now(self, job_id: str) -> None:
-        """StartTime=now for a pending job."""
-        self._ask("scontrol", "update", f"jobid={self._single(job_id)}", "starttime=now")
+        """StartTime=now for a pending job, more than a second from now (see `SECOND_S`)."""
+        job = self._single(job_id)
+        time.sleep(SECOND_S)
+        self._ask("scontrol", "update", f"jobid={job}", "starttime=now")
 
     def release(self, job_id: str) -> None:
-        """Release a held job."""
-        self._ask("scontrol", "release", self._single(job_id))
+        """Release a held job, more than a second from now (see `SECOND_S`)."""
+        job = self._single(job_id)
+        time.sleep(SECOND_S)
+        self._ask("scontrol", "release", job)
 
     def _single(self, job_id: str) -> str:
         """A name that means one job: the bare id of an array's task may stand for the whole array."""

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from hpkit import pids
 from hpkit.paths import paths
+from hpkit.sandbox import cluster as clusters
+from hpkit.sandbox import leftovers
 from hpkit.sandbox.cluster import Cluster
 from hpkit.sandbox.training import Plan, Run, template
 
@@ -43,6 +46,8 @@ def run(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Run]:
     yield made
     print("\n".join(made.log()))
     print(made.text("progress.jsonl"))
+    strange = [line for line in made.log() if line.startswith("hp-srun:") and "Error:" in line]
+    assert not strange, "hp-srun fell over something of its own"
 
 
 def break_while_saving(run: Run, step: int, after: float = 0.0, fault: str = "gpu-lost") -> tuple[str, float]:
@@ -282,14 +287,25 @@ def test_an_xid_that_only_root_sees_counts_as_hardware(run: Run, expected: str) 
     assert any("cause: hardware" in line and "gpu.xid" in line for line in run.log())
 
 
-def test_without_an_answer_of_root_the_cause_is_unknown(run: Run, expected: str) -> None:
-    mute(run.cluster)
-    run.submit(options=[f"--die-when={run.folder}/die"])
+def test_without_an_answer_of_root_the_cause_is_unknown(run: Run, silent: None) -> None:
+    run.submit(options=[f"--die-when={run.folder}/die"], env={"HPKIT_ANSWER": "2"})
     run.event("saved", step=4)
     run.cluster.brk(run.nodes()[0], "xid:79@2")
     die(run)
-    run.await_("the cause is told", lambda: cause(run))
-    assert "cause: unknown" in (cause(run) or "")
+    assert "cause: unknown" in run.await_("the cause is told", lambda: cause(run))
+    run.await_("an unknown cause is retried", lambda: run.job().restarts or None)
+
+
+@pytest.fixture
+def silent(cluster: Cluster) -> Iterator[None]:
+    """No background rounds, and nobody who answers notes, until the test is over."""
+    health = Path(cluster.folder, "hooks/prolog/hpkit-health")
+    text = health.read_text()
+    health.write_text("#!/bin/sh\nexit 0\n")
+    for stamp in leftovers.watchers(cluster.state):
+        pids.end(stamp)
+    yield
+    health.write_text(text)
 
 
 def cause(run: Run) -> str | None:
@@ -297,12 +313,27 @@ def cause(run: Run) -> str | None:
     return next((line for line in run.log() if "hp-srun: cause:" in line), None)
 
 
-def mute(cluster: Cluster) -> None:
-    """No background rounds and nobody who answers notes, and an hp-srun that does not wait long for them."""
-    configure(
-        cluster,
-        "[hooks]\nwatcher = 'none'\n[hooks.health]\nsuite = 'none'\nbudget_s = 5.0\n[resume]\nanswer_s = 2.0\n",
-    )
+@pytest.mark.parametrize("nohold", [True, False])
+def test_a_prolog_that_rejects_a_node_does_not_leave_the_job_held(
+    session_cluster: Cluster, nohold: bool
+) -> None:
+    folder = f"{session_cluster.folder}-held"
+    second = clusters.up(folder, nodes=2, gpus=8, nohold=nohold, health_interval_s=3600)
+    try:
+        second.brk("n1", "gpu-lost")
+        forget_verdict(second, "n1")
+        job = second.submit("#!/bin/sh\nsleep 1\n", "--nodes=1")
+        reason = drained(second, "n1")
+        done = second.until(
+            lambda: second.job(job),
+            lambda found: found.restarts == 1 and found.reason == "BeginTime",
+            30,
+            "the job",
+        )
+        assert reason.startswith("hpkit: gpu.count: ")
+        assert done.priority > 0
+    finally:
+        second.down()
 
 
 def test_the_template_says_what_to_set(cluster: Cluster) -> None:

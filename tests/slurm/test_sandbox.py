@@ -129,6 +129,13 @@ def test_without_root_the_command_says_what_to_type(cluster: Cluster) -> None:
     assert b"need root" in ran.stderr
 
 
+def test_a_folder_that_the_user_cannot_enter_is_refused(session_cluster: Cluster, tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    with pytest.raises(HpkitError, match="cannot enter"):
+        clusters.up(str(tmp_path / "sandbox"))
+    assert not (tmp_path / "sandbox").exists()
+
+
 def test_two_sandboxes_and_down_ends_exactly_its_own(cluster: Cluster, folder: Path) -> None:
     second = clusters.up(str(folder), nodes=2, gpus=1)
     bystander = subprocess.Popen(

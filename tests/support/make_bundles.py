@@ -31,7 +31,13 @@ NO_ECC = {("gpu.ecc", f"gpu{n}"): None for n in range(8)}
 def room(total: int, used: float, read_only: bool = False) -> dict[str, Any]:
     """Free space: `total` GiB, percent used."""
     avail = int(total * GIB * (100 - used) / 100)
-    return {"total": total * GIB, "avail": avail, "inodes": 10**7, "inodes_free": 9 * 10**6, "read_only": read_only}
+    return {
+        "total": total * GIB,
+        "avail": avail,
+        "inodes": 10**7,
+        "inodes_free": 9 * 10**6,
+        "read_only": read_only,
+    }
 
 
 def xid(uptime: float, number: int, text: str) -> str:
@@ -97,7 +103,9 @@ def node(
         "/proc/self/mountinfo": ROOT + FSX, "/proc/meminfo": MEMINFO, "/dev/kmsg": BOOT + log,
         "/etc/hpkit/hpkit.toml": EIGHT, **pci_files(8),
     }  # fmt: skip
-    links = {f"/sys/bus/pci/devices/{address(n)}/driver": "../../../../bus/pci/drivers/nvidia" for n in range(8)}
+    links = {
+        f"/sys/bus/pci/devices/{address(n)}/driver": "../../../../bus/pci/drivers/nvidia" for n in range(8)
+    }
     answers = {"space": {"/": room(500, 40), "/fsx": room(14400, 60), **(space or {})}, "links": links}
     answers.update(more.pop("answers", {}))
     listed = document(gpus if gpus is not None else [gpu(n) for n in range(8)]) if nvml is None else nvml
@@ -107,7 +115,9 @@ def node(
 
 def bare() -> None:
     """Machines that nobody has set up for hpkit."""
-    snaps = "".join(f"{n} 30 7:{n} / /snap/x/{n} ro,nodev - squashfs /dev/loop{n} ro\n" for n in range(50, 53))
+    snaps = "".join(
+        f"{n} 30 7:{n} / /snap/x/{n} ro,nodev - squashfs /dev/loop{n} ro\n" for n in range(50, 53)
+    )
     tables = ROOT + snaps + "60 30 0:40 / /tmp rw,nosuid - tmpfs tmpfs rw,size=16G\n"
     own = {("host.disk", "/"): "pass", ("host.mounts", ""): "skip", ("host.memory", ""): "pass", **NO_GPU}
     write(
@@ -122,7 +132,7 @@ def bare() -> None:
         meta={"uid": 1000},
     )  # fmt: skip
     write(
-        "container", "Root in a container: overlay, no /dev/kmsg, no PCI bus.", own, verdict="healthy",
+        "container", "Root in a container: overlay, no /dev/kmsg, no PCI bus.", {**own, ("host.disk", "/"): "skip"}, verdict="healthy",
         files={"/proc/self/mountinfo": "1 0 0:90 / / ro,relatime - overlay overlay ro,lowerdir=/l\n", "/proc/meminfo": MEMINFO},
         answers={"space": {"/": room(50, 30, True)}},
     )  # fmt: skip
@@ -139,7 +149,7 @@ def broken() -> None:
     node("h100-healthy", "Nothing is wrong.", verdict="healthy", says=("8 GPUs in NVML, 8 on the PCI bus",))
     node(
         "h100-gpu-lost", "GPU 3 gives no handle any more; the bus still answers and the driver logged nothing.",
-        {("gpu.count", ""): "fail", ("gpu.ecc", "gpu3"): None, ("gpu.ecc", "gpu3 "): None, ("gpu.ecc", "gpu3"): "error"},
+        {("gpu.count", ""): "fail", ("gpu.ecc", "gpu3"): "error"},
         gpus=[lost(n) if n == 3 else gpu(n) for n in range(8)], verdict="unhealthy", action="reboot",
         says=("NVML shows 7 of 8 GPUs: 0000:4b:00.0 (GPU is lost)",),
     )  # fmt: skip
@@ -217,7 +227,7 @@ def elsewhere() -> None:
     )  # fmt: skip
     node(
         "step-lost-gpu", "A step whose second GPU is lost.",
-        {**NO_ECC, ("gpu.ecc", "gpu2"): "pass", ("gpu.ecc", "gpu1"): "error", ("gpu.xid", ""): "skip", ("gpu.count", ""): "fail"},
+        {**NO_ECC, ("gpu.ecc", "gpu2"): "pass", ("gpu.ecc", "nvml1"): "error", ("gpu.xid", ""): "skip", ("gpu.count", ""): "fail"},
         gpus=[gpu(2, index=0), lost(1)], verdict="unhealthy", action="reboot", answers=closed,
         meta={**step, "env": {"SLURM_JOB_ID": "7", "SLURM_STEP_GPUS": "2,3"}}, says=("index 1: GPU is lost",),
     )  # fmt: skip

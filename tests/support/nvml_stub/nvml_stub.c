@@ -4,7 +4,7 @@
  *   init=CODE            what nvmlInit returns          count=N               how many GPUs there are
  *   N.handle=CODE        no handle for GPU N            N.all=CODE            every call on GPU N returns CODE
  *   N.ECC_COUNTER=VALUE  a counter, or -CODE for an error: volatile_uncorrected, aggregate_corrected, ...
- *   N.ecc_mode=0|1|-CODE   N.mig=0|1|-CODE   N.remap_pending=1   N.remap_failed=1   N.remap_uncorrectable=VALUE
+ *   N.ecc_mode=0|1|-CODE   N.mig=0|1|-CODE   N.remap_pending=1   N.remap_failed=1   N.remap_uncorrectable=VALUE   N.bus=NUMBER
  *   hang=FUNCTION        that function never returns; with `N.hang=FUNCTION` only for GPU N
  * Compiled with -DOLD it lacks the functions that came after release 450.
  */
@@ -151,7 +151,7 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *info)
     ENTER(device);
     memset(info, 0, sizeof *info);
     snprintf(info->busId, sizeof info->busId, "0000%04X:%02X:00.0", (unsigned)of(device, "domain", 0),
-             0x18 + 0x11 * device->number);
+             (unsigned)of(device, "bus", 0x18 + 0x11 * device->number));
     return OK;
 }
 

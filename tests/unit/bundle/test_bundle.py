@@ -95,6 +95,33 @@ def test_the_bundle_is_a_folder_of_plain_files(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "b/meta.json").read_text())["schema"] == "hpkit.bundle/1"
 
 
+@pytest.mark.parametrize(
+    ("target", "kept"),
+    [
+        ("file", "file"),
+        ("../a/file", "../a/file"),
+        ("./../b/../a/file", "./../b/../a/file"),
+        ("/a/file", "../a/file"),
+        ("/", ".."),
+        ("../../../a/file", "../a/file"),
+        ("../../x", "../x"),
+        ("//a/../../b", "../b"),
+    ],
+)
+def test_a_link_that_would_lead_out_is_kept_inside(tmp_path: Path, target: str, kept: str) -> None:
+    (tmp_path / "node/root/a").mkdir(parents=True)
+    (tmp_path / "node/root/b").mkdir()
+    (tmp_path / "node/root/a/file").write_text("text")
+    (tmp_path / "node/root/a/link").symlink_to(target)
+    recording = bundle.start(str(tmp_path / "b"), host.live(str(tmp_path / "node")))
+    before = [recording.link("/a/link"), recording.read("/a/link")]
+    bundle.finish(recording)
+    assert os.readlink(tmp_path / "b/root/a/link") == kept
+    there = host.replay(str(tmp_path / "b"))
+    assert [there.link("/a/link"), there.read("/a/link")] == before
+    assert before[0] == target
+
+
 def test_the_same_question_twice_is_one_answer(tmp_path: Path) -> None:
     node = tmp_path / "node"
     (node / "root").mkdir(parents=True)

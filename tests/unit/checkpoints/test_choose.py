@@ -259,6 +259,7 @@ def test_links_to_candidates(tmp_path: Path) -> None:
     found = choose(str(folder))
     assert (found.path, found.step) == (str(folder / "step_50"), 50)
     assert reasons(found)["step_70"] == "step_70 is a link that leads out of the folder"
+    assert len(found.candidates) == 3
     assert reasons(found)["step_60"] == "step_60 is a link that leads nowhere"
 
 

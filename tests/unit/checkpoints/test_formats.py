@@ -170,6 +170,12 @@ def test_dcp_metadata_cannot_name_files_outside(tmp_path: Path, path: str) -> No
     assert "outside of the checkpoint" in found.reason
 
 
+@pytest.mark.parametrize("length", (1 << 100_000, -1), ids=("huge", "negative"))
+def test_dcp_lengths_without_sense_are_told(tmp_path: Path, length: int) -> None:
+    (make.dcp(tmp_path / "step_1") / ".metadata").write_bytes(make.dcp_metadata({"__0_0.distcp": [length]}))
+    assert only(tmp_path).reason.startswith(".metadata has an item with")
+
+
 def test_dcp_shards_may_lie_in_folders_below(tmp_path: Path) -> None:
     folder = tmp_path / "step_1"
     (folder / "sub" / "deep").mkdir(parents=True)
@@ -253,6 +259,27 @@ def test_files_of_ranks_that_the_step_before_has_must_be_there(tmp_path: Path) -
     newest, older = listing(str(tmp_path)).candidates
     assert older.complete
     assert newest.reason == "it lacks rank2.pt, which step_10 has"
+
+
+def test_ranks_are_not_taken_for_steps(tmp_path: Path) -> None:
+    for step in range(6):
+        make.torch_ranks(tmp_path / f"step_{step}", 6)
+        for name in (f"opt_{step}_rank0.pt", *(f"layer_{n}.pt" for n in range(6))):
+            (tmp_path / f"step_{step}" / name).write_bytes(make.torch_zip())
+    assert all(c.complete for c in listing(str(tmp_path)).candidates)
+
+
+def test_a_folder_with_an_index_has_every_file_that_it_names(tmp_path: Path) -> None:
+    folder = tmp_path / "step_1"
+    folder.mkdir()
+    (folder / "a.safetensors").write_bytes(make.safetensors())
+    (folder / "b.safetensors").write_bytes(make.safetensors())
+    (folder / "all.safetensors.index.json").write_text(
+        '{"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}'
+    )
+    assert only(tmp_path).complete
+    (folder / "b.safetensors").unlink()
+    assert only(tmp_path).reason == "b.safetensors is missing (all.safetensors.index.json names it)"
 
 
 def test_the_mark_of_an_unfinished_save_beside_it(tmp_path: Path) -> None:

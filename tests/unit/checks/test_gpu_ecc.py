@@ -98,7 +98,7 @@ def test_each_gpu_speaks_for_itself() -> None:
     assert short(findings(whole(tools={"nvml": nvml(gpus)}), "gpu.ecc")) == [
         ("gpu0", "pass", "none"),
         ("gpu1", "fail", "reset"),
-        ("gpu2", "error", "none"),
+        ("nvml2", "error", "none"),
         ("gpu3", "skip", "none"),
     ]
 

@@ -82,7 +82,7 @@ def test_fallen_off_the_bus_in_three_lines() -> None:
 
 
 def test_continuation_lines_are_no_events() -> None:
-    text = "6,1,5,-;pci 0000:3a:00.0: removed\n SUBSYSTEM=pci\n TEXT=NVRM: Xid (PCI:0000:3a:00): 79, x\n"
+    text = "6,1,5,-;pci 0000:3a:00.0: removed\n SUBSYSTEM=pci\n NVRM: Xid (PCI:0000:3a:00): 79, x\n"
     assert list(events(Kmsg(text.encode()))) == []
 
 
@@ -156,6 +156,12 @@ def test_old_faults_of_programs_are_only_noted() -> None:
     (found,) = findings(node(old), "gpu.xid")
     assert (found.status.value, found.message[:12]) == ("pass", "only noted: ")
     assert short(findings(node(old), "gpu.xid", gpu_xid=XidOptions(recent_s=9000)))[0][1] == "warn"
+
+
+def test_what_nobody_can_explain_stays_a_warning() -> None:
+    assert short(findings(node(log(XID.format(777), at=NOW - 7200)), "gpu.xid")) == [
+        ("gpu2", "warn", "operator")
+    ]
 
 
 def test_ignored_codes_are_only_noted() -> None:

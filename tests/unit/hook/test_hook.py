@@ -147,8 +147,8 @@ def test_whatever_hangs_inside_the_watchdog_ends_it_and_its_children(node: NodeR
     """A tool that goes on beyond every deadline of its own: here the runner is told a budget far beyond the hook's."""
     wired(node)
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from hpkit import hook, proc; import time;"
-        "dog = hook.Watchdog('test'); dog.arm(0.5);"
+        "import sys; sys.path.insert(0, sys.argv[1]); from hpkit import proc; from hpkit.node import watchdog;"
+        "dog = watchdog.Watchdog('test'); dog.arm(0.5);"
         "proc.run([sys.argv[2]], timeout_s=200)"
     )
     package = str(Path(hook.__file__).parents[1])
@@ -232,6 +232,27 @@ def test_a_bad_config_is_replaced_by_the_last_good_one(node: NodeRoot, broken: s
     assert json.loads((node.lib_dir / "config.json").read_text())["mode"] == "enforce"
 
 
+def test_a_changed_config_is_read_at_once(node: NodeRoot) -> None:
+    """What was read is kept for the next hook, but not beyond a change of any file."""
+    node.hook("health")
+    node.disk(used=100)
+    for mode, rc in (("observe", 0), ("enforce", hook.REJECT), ("observe", 0)):
+        node.configure(mode, '[hooks]\nwatcher = "none"\n')
+        assert node.hook("prolog").rc == rc
+    node.put("etc/hpkit/conf.d/90-site.toml", 'mode = "enforce"\n')
+    assert node.hook("prolog").rc == hook.REJECT
+    (node.base / "etc/hpkit/conf.d/90-site.toml").unlink()
+    assert node.hook("prolog").rc == 0
+
+
+@pytest.mark.parametrize("garbage", ["", "{", "[]", '{"stamp": 1}', "\0" * 10])
+def test_a_garbled_copy_of_the_config_is_read_anew(node: NodeRoot, garbage: str) -> None:
+    node.hook("prolog")
+    (node.run_dir / "config.json").write_text(garbage)
+    node.disk(used=100)
+    assert node.hook("prolog").rc == hook.REJECT
+
+
 def test_without_a_good_copy_the_defaults_only_observe(node: NodeRoot) -> None:
     node.put("etc/hpkit/hpkit.toml", "mode = 'enforce' nonsense")
     node.disk(used=100)
@@ -305,7 +326,7 @@ def test_an_interrupted_round_leaves_a_partial_report(node: NodeRoot) -> None:
     running = subprocess.Popen(node.argv("health"), env={"SLURMD_NODENAME": "n1"})
     while not (node.folder / "left").exists() and running.poll() is None:
         time.sleep(0.01)
-    assert node.state("running.json")["check"].startswith("gpu.")
+    assert node.state("running.json")["pid"] == running.pid
     running.terminate()
     assert running.wait() == 0
     assert_gone(node)
@@ -313,6 +334,21 @@ def test_an_interrupted_round_leaves_a_partial_report(node: NodeRoot) -> None:
     assert report["verdict"] == "unknown"
     assert "host.disk" in [finding["check"] for finding in report["findings"]]
     assert not (node.run_dir / "verdict").exists()
+
+
+@pytest.mark.parametrize(
+    ("env", "first"),
+    [
+        ({"SLURM_JOB_NODELIST": "n[1-2]"}, True),
+        ({"SLURM_NODELIST": "n1"}, True),
+        ({"SLURM_JOB_NODELIST": "n[0-2]", "SLURM_NODELIST": "n1"}, False),
+        ({"SLURM_JOB_NODELIST": "n[1-"}, False),
+        ({"SLURM_JOB_NODELIST": "(null)"}, False),
+        ({}, False),
+    ],
+)
+def test_the_batch_host_is_the_first_of_the_list(env: dict[str, str], first: bool) -> None:
+    assert hook._is_batch_host(env, "n1") is first
 
 
 @pytest.mark.parametrize("argv", [[], ["--root", "/x"], ["restart"], ["--help"]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,12 +60,14 @@ def start(story: Story, uids: tuple[int, ...] = (1000,)) -> str:
     [
         ((COMPLETING, COMPLETING, pending("BeginTime")), "started"),
         ((RUNNING._replace(flags=frozenset({"COMPLETING", "RUNNING"})), pending("BeginTime")), "started"),
-        ((pending("None"), pending("BeginTime")), "started"),
+        ((pending("None", begin_in_s=0), pending("BeginTime")), "started"),
+        ((pending("None"),), "started"),
+        ((pending("JobArrayTaskLimit"),), "started"),
+        ((pending("JobArrayTaskLimit", begin_in_s=0),), "waits for JobArrayTaskLimit"),
         ((COMPLETING, pending("Resources")), "waits for Resources"),
         ((COMPLETING, pending("JobHeldUser")), "waits for JobHeldUser"),
         ((COMPLETING, pending("BeginTime", restarts=0)), "never ran"),
         ((COMPLETING, pending("BeginTime", begin_in_s=86400)), "begins later by somebody's wish"),
-        ((COMPLETING, pending("BeginTime", user_id=1001)), "not the note's owner"),
         ((COMPLETING, RUNNING), "running again"),
         ((COMPLETING, RUNNING._replace(flags=frozenset({"FAILED"}))), "over"),
         ((COMPLETING, RUNNING._replace(flags=frozenset({"CANCELLED"}))), "over"),
@@ -76,8 +78,6 @@ def start(story: Story, uids: tuple[int, ...] = (1000,)) -> str:
 def test_a_requeued_job_is_started_once_and_only_when_it_waits_for_its_begin_time(
     states: tuple[Job | None, ...], outcome: str
 ) -> None:
-    if states and states[-1] is not None and "user_id=1001" in repr(states[-1]):
-        states = (states[-1],)
     story = Story(*states)
     assert start(story) == outcome
     assert story.writes == ([("start_now", "812")] if outcome == "started" else [])
@@ -192,7 +192,43 @@ def test_what_was_released_is_remembered_in_bounds(paths: Paths, monkeypatch: py
     assert release(Story(HELD), paths) == "released"
 
 
-Answer = Callable[[str], Job]
+@pytest.mark.parametrize(
+    ("states", "flags", "outcome", "writes"),
+    [
+        (
+            (RUNNING, pending("BeginTime")),
+            {},
+            "not held by a failed launch: BeginTime, started",
+            ["start_now"],
+        ),
+        ((RUNNING, HELD, pending("BeginTime")), {}, "released, started", ["release", "start_now"]),
+        ((RUNNING, HELD, pending("BeginTime")), {"start": False}, "released", ["release"]),
+        ((RUNNING, pending("BeginTime")), {"release": False}, None, ["start_now"]),
+        ((RUNNING, HELD), {"release": False}, "left held", []),
+        ((RUNNING, pending("JobHeldAdmin")), {}, None, []),
+        ((RUNNING, None), {}, "gone", []),
+    ],
+)
+def test_a_rejected_job_is_helped_on(
+    paths: Paths,
+    states: tuple[Job | None, ...],
+    flags: dict[str, bool],
+    outcome: str | None,
+    writes: list[str],
+) -> None:
+    story = Story(*states)
+    found = helpers.after_reject(
+        story.slurm,
+        paths,
+        "n1",
+        "812",
+        1000,
+        watch_s=10,
+        pause=story.move,
+        **flags,  # type: ignore[arg-type]
+    )
+    assert [verb for verb, *_ in story.writes] == writes
+    assert outcome is None or found == outcome
 
 
 def test_an_array_task_is_found_by_its_own_name() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hpkit import proc
 from hpkit.node import notes
 from hpkit.paths import Paths
 
@@ -21,6 +22,41 @@ def paths(tmp_path: Path) -> Paths:
     found = Paths(str(tmp_path / "node"))
     notes.prepare(found, "boot-a")
     return found
+
+
+class Machine(Paths):
+    """The paths of a real machine (no base), moved to where a test may write."""
+
+    where = ""
+
+    @property
+    def run(self) -> str:
+        return f"{self.where}/run/hpkit"
+
+    @property
+    def suspects(self) -> str:
+        return f"{self.run}/suspects"
+
+
+def test_a_real_machine_gives_the_notes_a_small_file_system_of_their_own(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts")
+    real = Machine()
+    Machine.where = str(tmp_path)
+    notes.prepare(real, "boot-a")
+    try:
+        if not os.path.ismount(real.suspects):
+            assert Path(real.run, "suspects-plain").read_text() == "boot-a", "told why, tried once"
+            return
+        space = os.statvfs(real.suspects)
+        assert space.f_blocks * space.f_frsize == 1 << 20 and space.f_files <= 512
+        leave(real, "a", "{}")
+        notes.prepare(real, "boot-a")
+        assert notes.any_left(real), "a second call changes nothing"
+        assert stat.S_IMODE(os.stat(real.suspects).st_mode) == 0o1733
+    finally:
+        if os.path.ismount(real.suspects):
+            assert proc.run(("umount", real.suspects), timeout_s=30).ok
 
 
 def leave(paths: Paths, name: str, content: str | bytes, uid: int = NOBODY) -> Path:

@@ -147,7 +147,7 @@ def test_a_stopped_program_still_gets_sigterm() -> None:
     assert (ran.failure, ran.rc) == ("timeout", -15)
 
 
-@pytest.mark.parametrize("noise", ["sleep 1000", "while :; do echo noise; done"])
+@pytest.mark.parametrize("noise", ["sleep 1000", "while :; do echo noise; done", "yes"])
 @pytest.mark.usefixtures("kernel")
 def test_a_grandchild_that_holds_the_pipe_does_not_hold_us(noise: str) -> None:
     ran = shell(f"({noise}) & echo $! >&2; echo out")
@@ -181,6 +181,7 @@ def test_no_zombie_and_no_descriptor_is_left() -> None:
 
 
 UNKILLABLE = """
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <unistd.h>
 int main(void) {

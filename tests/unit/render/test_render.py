@@ -186,18 +186,27 @@ def test_narration_goes_where_it_disturbs_no_reader(
     assert capsys.readouterr() == (out, err)
 
 
-def test_an_interrupted_command_is_closed() -> None:
+class Gone(io.StringIO):
+    """Standard output whose reader went away."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_command_is_closed_when_nobody_reads_it_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = []
 
-    def endless() -> Running:
+    def working() -> Running:
         try:
             yield "working"
-            raise KeyboardInterrupt
+            return Result({})
         finally:
             closed.append(True)
 
-    with pytest.raises(KeyboardInterrupt):
-        render.show(endless(), "table", "auto")
+    running = working()
+    monkeypatch.setattr("sys.stdout", Gone())
+    with pytest.raises(BrokenPipeError):
+        render.show(running, "table", "auto")
     assert closed == [True]
 
 

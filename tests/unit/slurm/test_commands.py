@@ -33,14 +33,14 @@ class Tools:
         path.write_text(script)
         path.chmod(0o755)
 
-    def orders(self, answers: dict[str, str]) -> None:
-        """Play scontrol's dialogue: complain about unknown words, answer orders that begin with a key of `answers`."""
+    def orders(self, answers: dict[str, str], state: str = "RUNNING") -> None:
+        """A job in a state; play scontrol's dialogue: complain about unknown words, answer orders that begin with a key of `answers`."""
         cases = "".join(f"'{order}'*) echo '{text}' >&2;;\n" for order, text in answers.items() if text)
         loop = (
             f'if [ $# -eq 0 ]; then while read -r line; do echo "$line" >>{self.folder}/fed\n'
             f'case "$line" in\n{cases}hpkit_after_*) echo "invalid keyword: $line" >&2;;\nesac; done; exit 1; fi'
         )
-        self.say("scontrol", texts.job("41"), then=loop)
+        self.say("scontrol", texts.job("41", state=state), then=loop)
 
     @property
     def calls(self) -> list[str]:
@@ -54,7 +54,8 @@ class Tools:
 
 
 @pytest.fixture
-def tools(tmp_path: Path) -> Tools:
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
+    monkeypatch.setattr("hpkit.slurm.commands.SECOND_S", 0.0)
     return Tools(tmp_path)
 
 
@@ -192,27 +193,40 @@ def test_a_refused_write_tells_why(tools: Tools) -> None:
 
 def test_requeue_feeds_one_scontrol(tools: Tools) -> None:
     tools.orders({})
-    assert client(tools).requeue("50_2", begin_in_s=8, exclude="t[3-4]") == ()
-    assert tools.calls == ["scontrol "]
+    assert client(tools).requeue("41", begin_in_s=8, exclude="t[3-4]") == ()
+    assert tools.calls == ["scontrol --all show job 41", "scontrol "]
     assert tools.fed == [
-        "requeue incomplete 50_2",
-        "update jobid=50_2 starttime=now+8",
-        "update jobid=50_2 excnodelist=t[3-4]",
+        "requeue incomplete 41",
+        "update jobid=41 starttime=now+8",
+        "update jobid=41 excnodelist=t[3-4]",
     ]
 
 
 @pytest.mark.parametrize(
     ("begin", "exclude", "orders"),
     [
-        (None, None, ["requeue incomplete 41"]),
         (None, "", ["requeue incomplete 41", "update jobid=41 excnodelist="]),
-        (0, None, ["requeue incomplete 41", "update jobid=41 starttime=now+0"]),
+        (0, None, ["requeue incomplete 41", "update jobid=41 starttime=now+2"]),
     ],
 )
 def test_requeue_orders(tools: Tools, begin: int | None, exclude: str | None, orders: list[str]) -> None:
     tools.orders({})
     client(tools).requeue("41", begin_in_s=begin, exclude=exclude)
     assert tools.fed == orders
+
+
+@pytest.mark.parametrize(
+    ("state", "requeued"),
+    [("PENDING", True), ("RUNNING", False), ("CANCELLED", False), ("COMPLETING", False)],
+)
+def test_silence_is_no_proof_of_a_requeue(tools: Tools, state: str, requeued: bool) -> None:
+    """Slurm passes over a job that has ended without a word."""
+    tools.orders({"update": "Job has already finished for job 41"}, state)
+    for begin in (None, 8):
+        if requeued:
+            client(tools).requeue("41", begin_in_s=begin)
+        else:
+            assert kind(client(tools).requeue, "41", begin_in_s=begin) == "refused"
 
 
 @pytest.mark.parametrize(
@@ -236,7 +250,7 @@ def test_a_refused_requeue(tools: Tools, said: str, expected: str, hint: str) ->
 
 
 def test_a_pending_job_counts_as_requeued(tools: Tools) -> None:
-    tools.orders({"requeue": "Job is pending execution for job 41"})
+    tools.orders({"requeue": "Job is pending execution for job 41"}, "PENDING")
     assert client(tools).requeue("41", begin_in_s=8) == ()
 
 
@@ -247,22 +261,23 @@ def test_what_was_refused_after_the_requeue_is_told(tools: Tools) -> None:
 
 
 def test_a_requeue_that_hangs_later_is_still_a_requeue(tools: Tools) -> None:
-    tools.orders({"update": "x"})
+    tools.orders({"update": "x"}, "PENDING")
     script = (
         (tools.folder / "scontrol").read_text().replace("'update'*) echo 'x' >&2;;", "'update'*) sleep 60;;")
     )
     (tools.folder / "scontrol").write_text(script)
-    assert client(tools, timeout_s=1.0).requeue("50_2", begin_in_s=8) == ("no answer",)
+    assert client(tools, timeout_s=1.0).requeue("41", begin_in_s=8) == ("no answer",)
 
 
 def test_a_requeue_without_any_answer_is_a_timeout(tools: Tools) -> None:
-    tools.say("scontrol", then="exec sleep 60")
-    assert kind(client(tools, timeout_s=0.3).requeue, "50_2", begin_in_s=8) == "timeout"
+    tools.say("scontrol", texts.job("41"), then="[ $# -gt 0 ] || exec sleep 60")
+    assert kind(client(tools, timeout_s=1.0).requeue, "41", begin_in_s=8) == "timeout"
 
 
 def test_a_requeue_that_dies_is_refused_with_its_text(tools: Tools) -> None:
-    tools.say("scontrol", "", "scontrol: fatal: Unable to process configuration file", 1)
-    assert kind(client(tools).requeue, "50_2", begin_in_s=8) == "missing"
+    said = "scontrol: fatal: Unable to process configuration file"
+    tools.say("scontrol", texts.job("41"), then=f"[ $# -gt 0 ] || {{ echo '{said}' >&2; exit 1; }}")
+    assert kind(client(tools).requeue, "41", begin_in_s=8) == "missing"
 
 
 def test_the_whole_array_is_never_requeued(tools: Tools) -> None:
@@ -298,7 +313,8 @@ def test_jobs_that_are_gone_or_forge_fields(tools: Tools) -> None:
     tools.say("scontrol", "", "slurm_load_jobs error: Invalid job id specified", 1)
     assert client(tools).jobs_on("t1") == ()
     tools.say(
-        "scontrol", texts.job("41", comment="x UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=1 Nice=0")
+        "scontrol",
+        texts.job("41", comment="x UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=1 Nice=0"),
     )
     (found,) = client(tools).jobs_on("t1")
     assert (found.id, found.user_id, found.requeue) == ("41", 2001, False)

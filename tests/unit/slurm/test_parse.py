@@ -153,6 +153,15 @@ def test_whole_imitated_lines_are_refused(lines: bool, forged: str, where: str) 
         assert caught.value.kind == "garbled"
 
 
+@both
+def test_a_forgery_does_not_replace_what_slurm_spells_anew(lines: bool) -> None:
+    forged = f"x {STATE.format(e=' ')} y"
+    made = texts.job(comment=forged, lines=lines).replace("JobState=RUNNING", "JobStates=RUNNING")
+    with pytest.raises(SlurmError) as caught:
+        parse.job(made, "41")
+    assert caught.value.kind == "garbled"
+
+
 def test_a_forged_first_line_is_no_other_job() -> None:
     with pytest.raises(SlurmError) as caught:
         parse.job(texts.job("41"), "42")
