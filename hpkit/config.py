@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -68,12 +67,16 @@ class SlurmConfig(NamedTuple):
 
 
 class DrainConfig(NamedTuple):
-    """The drain budget: at most max(max_nodes, max_share of the nodes) per window_s seconds, never more than half."""
+    """The drain budget: at most max(max_nodes, max_share of the nodes) per window_s seconds, never more than half.
+
+    `diskless`: the node's own files are lost at a reboot, so its drain reason carries what its return needs.
+    """
 
     max_nodes: int = 5
     max_share: float = 0.1
     window_s: float = 1800.0
     jitter_s: float = 3.0
+    diskless: bool = False
 
 
 class ResumeConfig(NamedTuple):
@@ -276,17 +279,17 @@ def _read(path: str, required: bool, trusted_only: bool) -> tuple[dict[str, Any]
 
 
 def _parse(path: str) -> tuple[dict[str, Any] | None, str]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
+    from hpkit import toml
+
     try:
         with open(path, "rb") as file:
-            return tomllib.load(file), ""
+            return toml.load(file), ""
     except OSError as error:
         return None, str(error.strerror)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         return None, f"not valid TOML: {error}"
+    except ImportError as error:
+        return None, f"this Python has no TOML parser: {error}"
 
 
 def _merge(

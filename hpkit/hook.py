@@ -241,13 +241,15 @@ def _reject(scene: Scene, done: round.Done) -> None:
 
 def _consider_return(scene: Scene, done: round.Done) -> None:
     """A node with a drain record may come back, when its record says that enough was proven."""
-    from hpkit.node import record
+    from hpkit.node import diskless, record
 
-    if record.load(scene.paths) is None:
+    now, name = scene.host.now(), scene.host.node
+    if record.load(scene.paths) is None and not diskless.adopt(
+        lambda: _client(scene), scene.paths, scene.settings, now, name
+    ):
         return
     from hpkit.node import returning
 
-    now, name = scene.host.now(), scene.host.node
     outcome = returning.consider(
         _client(scene),
         done.report,

@@ -181,8 +181,8 @@ def run(
     The environment is built (PATH, LC_ALL=C, TZ=UTC, HOME=/) and `env` is added to it. At the deadline SIGTERM, after
     `grace_s` SIGKILL, goes to the whole group; what still lives after that is left behind as "stuck". A grandchild that
     keeps a pipe open does not hold us. `limit` bytes are kept of each stream. Signals that we ignore stay ignored in
-    the program, except SIGPIPE. With `shield` it starts with SIGTERM, SIGINT and SIGHUP ignored: it outlives the end
-    of the job that it is part of.
+    the program, except SIGPIPE. With `shield` it starts with SIGTERM, SIGINT, SIGHUP and SIGPIPE ignored: it outlives
+    the end of the job that it is part of, and us.
     """
     driven = _drive(argv, timeout_s, env, stdin, limit, grace_s, cwd, shield)
     while True:

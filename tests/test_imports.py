@@ -23,6 +23,8 @@ HEAVY = {
     "paramiko", "prometheus_client", "psutil", "pynvml", "rich", "socket", "sqlite3", "ssl", "subprocess", "tempfile",
     "tomli", "tomllib", "unittest", "xml",
 }  # fmt: skip
+if sys.version_info < (3, 11):
+    HEAVY.remove("subprocess")  # click imports uuid, which imports platform, which imported it then
 SCRIPT = """
 import contextlib, io, json, sys
 before = set(sys.modules)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,10 +34,7 @@ def instance(kind: str) -> Mapping[str, Any]:
 
 
 def _load(name: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
+    from hpkit import toml
+
     with open(os.path.join(os.path.dirname(__file__), f"{name}.toml"), "rb") as file:
-        table: dict[str, Any] = tomllib.load(file)
-    return table
+        return toml.load(file)

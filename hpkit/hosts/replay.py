@@ -177,7 +177,7 @@ class ReplayHost:
             if failure not in _FAILURES or not math.isfinite(seconds):
                 raise ValueError("ran.json makes no sense")
             hang_s = float(hang or (b"inf" if hang is not None else b"0"))
-            status = int(rc or b"0")
+            status = _number((rc or b"0").decode("ascii").strip())
         except (UsageError, TypeError, ValueError, OverflowError) as error:
             text = f"bundle: tools/{where}: {error}".encode("utf-8", "replace")
             return Ran(argv, NO_STATUS, b"", text, 0.0, "denied")

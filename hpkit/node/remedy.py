@@ -16,11 +16,13 @@ from hpkit import log
 from hpkit.config import Config
 from hpkit.errors import SlurmError
 from hpkit.model import Clock, Report
+from hpkit.node import diskless
 from hpkit.node import record as records
 from hpkit.paths import Paths
 from hpkit.policy import budget, ownership
 from hpkit.policy.returning import DRAINED, Here, Record, extended, first_record
-from hpkit.policy.verdict import reason_for
+from hpkit.policy.token import signed
+from hpkit.policy.verdict import culprit, reason_for
 from hpkit.slurm.client import Client, Node
 
 SETTLE_S = 2.1  # reasons have a resolution of one second: two seconds later all drains of ours are in order
@@ -69,18 +71,26 @@ def take_out(
     At most four calls, each with `config.slurm.timeout_s`. The last look, at least two seconds after the drain, is left
     to the next background round when it would not fit before `deadline` (time.monotonic seconds).
     """
-    reason = reason_for(report)
+    here = Here(clock.boot_id, instance_id, devices_of(report))
+    reason = _reason(report, config, here)
     if not reason:
         return Outcome("failed", "nothing failed in this round")
     if config.mode != "enforce":
         return Outcome("observe", f"would drain: {reason}")
-    here = Here(clock.boot_id, instance_id, devices_of(report))
     case = Case(client, report, paths, config, clock, node, here, reason)
     pause(config.drain.jitter_s * int.from_bytes(os.urandom(4), "big") / (1 << 32))
     try:
         return _look_and_drain(case, deadline, pause)
     except SlurmError as error:
         return Outcome("no-answer" if error.kind in SILENT else "failed", f"{error.kind}: {error.message}")
+
+
+def _reason(report: Report, config: Config, here: Here) -> str:
+    """The reason to write; on a diskless node with the token that its return will need. "" without a failure."""
+    reason, finding = reason_for(report), culprit(report)
+    if finding is None or not config.drain.diskless:
+        return reason
+    return signed(reason, finding.action, here.boot_id, here.instance_id)
 
 
 SILENT = ("unreachable", "timeout", "missing", "garbled", "unknown")
@@ -147,8 +157,10 @@ def _held_already(case: Case, node: Node, held: Record | None) -> Outcome:
     """The node is drained by hpkit: nothing is written to Slurm, a record of this drain learns of further failures.
 
     Without a record (an administrator's `hpkit drain`, a lost disk) none is made up: a person brings the node back,
-    unless the reason shows that this very finding drained it.
+    unless the reason shows that this very finding drained it, or a diskless node's reason tells what the record held.
     """
+    if held is None and not ownership.ours(node, case.reason):
+        held = _told_by(case, node)
     if held is None and ownership.ours(node, case.reason):
         held = first_record(case.report, case.reason, node.reason_at or case.clock.wall, case.here)
         _keep(case.paths, held._replace(node=case.node, state=DRAINED))
@@ -157,6 +169,17 @@ def _held_already(case: Case, node: Node, held: Record | None) -> Outcome:
         if grown != held:
             _keep(case.paths, grown)
     return Outcome("already-ours", node.reason)
+
+
+def _told_by(case: Case, node: Node) -> Record | None:
+    """The record in a diskless node's drain reason. Without an answer there is none in this round."""
+    if not case.config.drain.diskless:
+        return None
+    try:
+        return diskless.from_drain(case.client, node, case.clock.wall)
+    except SlurmError as error:
+        log.warning("record-not-rebuilt", node=case.node, why=error.message)
+        return None
 
 
 def pick(ledger: Sequence[Node], name: str) -> Node:

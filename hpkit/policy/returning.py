@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from hpkit.model import Action, Finding, Report, Status, Verdict
+from hpkit.policy import token
+from hpkit.policy.ownership import PREFIX, ours
 from hpkit.policy.verdict import culprit
+from hpkit.slurm.client import Node
 
 RETEST_PASSES = 2  # a single pass of a flapping check proves nothing
 DEEP = ("deep", "burnin")
 
 INTENDED = "intended"
 DRAINED = "drained"
+REBUILT = "rebuilt"
+
+_REASON = re.compile(rf"{PREFIX} (?P<check>[a-z0-9_]+\.[a-z0-9_.]+): (?P<text>.*)\Z")
 
 
 class Record(NamedTuple):
@@ -20,7 +27,8 @@ class Record(NamedTuple):
     `reason` is the exact text that was written, `at` wall seconds, `boot_id` and `instance_id` those of the drain.
     `action` is the heaviest action of all the failures seen since; `checks` are the checks that must pass again, and
     `passes` counts rounds in a row in which they did. `reset_at` is the wall time of a device reset recorded since,
-    `devices` the serial numbers known at the drain. `state` is "intended" until the drain was confirmed.
+    `devices` the serial numbers known at the drain. `state` is "intended" until the drain was confirmed, and "rebuilt"
+    when the record was made again from the token in the reason: its ids are digests then, and compared by `token.same`.
     """
 
     node: str
@@ -67,6 +75,32 @@ def first_record(report: Report, reason: str, at: float, here: Here) -> Record:
     )
 
 
+def rebuilt(node: Node, now: float) -> Record | None:
+    """The record that the token in the node's drain reason tells; None when the drain is no check of hpkit's, or
+    without a token. `now` (wall seconds) is its time when Slurm tells none.
+
+    Who set the reason is for the caller to look at.
+    """
+    told = token.found(node.reason) if ours(node) else None
+    match = _REASON.match(node.reason) if told else None
+    if told is None or match is None:
+        return None
+    written, kept = told
+    return Record(
+        node=node.name,
+        boot_id=kept.boot_id,
+        instance_id=kept.instance_id,
+        reason=written,
+        at=now if node.reason_at is None else node.reason_at,
+        check=match["check"],
+        subject="",
+        action=kept.action,
+        message=written[match.start("text") :].rpartition(" (")[0],
+        checks=(match["check"],),
+        state=REBUILT,
+    )
+
+
 def extended(record: Record, report: Report) -> Record:
     """The record after a later failing round: more checks to pass, perhaps a heavier action; the passes begin anew."""
     heaviest = max((record.action, *(f.action for f in _failures(report))), key=lambda action: action.weight)
@@ -103,7 +137,7 @@ def may_return(record: Record, report: Report, here: Here) -> str:
 
 
 def _cure_missing(record: Record, report: Report, here: Here) -> str:
-    rebooted = bool(here.boot_id) and here.boot_id != record.boot_id
+    rebooted = bool(here.boot_id) and not token.same(record.boot_id, here.boot_id)
     if record.action is Action.RETEST:
         return ""
     if record.action is Action.RESET:
@@ -116,7 +150,8 @@ def _cure_missing(record: Record, report: Report, here: Here) -> str:
 
 
 def _replacement_missing(record: Record, report: Report, here: Here) -> str:
-    moved = bool(record.instance_id and here.instance_id) and here.instance_id != record.instance_id
+    known = bool(record.instance_id and here.instance_id)
+    moved = known and not token.same(record.instance_id, here.instance_id)
     swapped = bool(record.devices and here.devices) and not set(record.devices) <= set(here.devices)
     if not (moved or swapped):
         return "a replacement of the node or the device"

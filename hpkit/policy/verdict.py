@@ -29,11 +29,11 @@ def reason_of(finding: Finding) -> str:
     return one_line(f"{PREFIX} {finding.check}: {subject}{finding.message}")
 
 
-def one_line(text: str) -> str:
-    """Printable ASCII, one line, at most 200 characters, no square brackets: Slurm's own `[user@time]` follows."""
+def one_line(text: str, limit: int = LIMIT) -> str:
+    """Printable ASCII, one line, at most `limit` characters, no square brackets: Slurm's own `[user@time]` follows."""
     flat = " ".join(text.translate(_BRACKETS).encode("ascii", "replace").decode().split())
     plain = "".join(c if c.isprintable() else "?" for c in flat)
-    return plain if len(plain) <= LIMIT else plain[: LIMIT - 3].rstrip() + "..."
+    return plain if len(plain) <= limit else plain[: limit - 3].rstrip() + "..."
 
 
 _BRACKETS = str.maketrans("[]", "()")

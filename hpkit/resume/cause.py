@@ -15,6 +15,9 @@ from hpkit.slurm.client import Job
 GOOD = frozenset({"healthy", "degraded"})
 SKEW_S = 5.0  # clocks of the batch host and of slurmctld may differ by this much
 OURS = "hpkit: "
+ENVIRONMENT = frozenset({"host.disk"})
+"""Checks of what a job itself can spoil: a job that fills / would go from node to node and take each out of service.
+Their failure blames no node, and clears neither the node nor the program."""
 
 _SCHEDULER = (
     (("CANCELLED",), "the job was cancelled"),
@@ -37,7 +40,7 @@ def judge(evidence: Evidence) -> Cause:
     blamed = [(n.name, why) for n in evidence.nodes if (why := blame(n, evidence.begun))]
     if blamed:
         return Cause("hardware", tuple(name for name, _ in blamed), _joined(blamed))
-    silent = [(n.name, _missing(n)) for n in evidence.nodes if not _cleared(n)]
+    silent = [(n.name, why) for n in evidence.nodes if (why := _missing(n, evidence.begun))]
     if evidence.nodes and not silent:
         count = len(evidence.nodes)
         where = {1: f"{evidence.nodes[0].name} is", 2: "both nodes are"}.get(count, f"all {count} nodes are")
@@ -49,21 +52,21 @@ def blame(node: NodeFacts, begun: float) -> str:
     """Why this node is faulty; "" when nothing says so. `begun` is when the attempt began (wall seconds)."""
     witness = node.witness
     if witness and witness.root == "unhealthy":
-        return _finding(witness.failures) or "unhealthy"
-    cleared = _cleared(node)
+        faults = _faults(witness.failures)
+        if faults or not witness.failures:
+            return _finding(faults) or "unhealthy"
+    answered = witness is not None and witness.root in (*GOOD, "unhealthy")
     for flag, text in (
         ("DOWN", "is down"),
         ("FAIL", "is set to fail"),
         ("NOT_RESPONDING", "does not respond"),
     ):
-        if flag in node.flags and not (flag == "NOT_RESPONDING" and cleared):
+        if flag in node.flags and not (flag == "NOT_RESPONDING" and answered):
             return f"{text} ({node.reason})" if node.reason else text
-    recent = node.reason_at is None or node.reason_at >= begun - SKEW_S
-    if "DRAIN" in node.flags and node.reason.startswith(OURS) and recent:
-        return node.reason[len(OURS) :]
-    if witness and witness.own_failures:
-        return _finding(witness.own_failures)
-    return ""
+    drained = _drained_for(node, begun)
+    if drained and not _environment(drained):
+        return drained
+    return _finding(_faults(witness.own_failures)) if witness else ""
 
 
 def _by_scheduler(evidence: Evidence) -> str:
@@ -83,19 +86,46 @@ def _out_of_time(job: Job, ended: float) -> bool:
     return job.end_at is not None and job.end_at <= ended
 
 
-def _cleared(node: NodeFacts) -> bool:
-    return node.witness is not None and node.witness.root in GOOD
-
-
-def _missing(node: NodeFacts) -> str:
+def _missing(node: NodeFacts, begun: float) -> str:
+    """Why this node, which is not blamed, is not cleared either; "" when it is."""
     witness = node.witness
+    if full := _spoiled(node, begun):
+        return f"the disk is full or not writable, which a job can do to any node ({full})"
     if witness is None:
         return "did not answer"
+    if witness.root in GOOD:
+        return ""
     if witness.root:
         return "root could not tell"
     if witness.trouble:
         return witness.trouble
     return "no answer from root" if witness.noted else "hpkit is not active there"
+
+
+def _drained_for(node: NodeFacts, begun: float) -> str:
+    """What hpkit drained the node for since the attempt began; "" when it did not."""
+    recent = node.reason_at is None or node.reason_at >= begun - SKEW_S
+    ours = "DRAIN" in node.flags and node.reason.startswith(OURS) and recent
+    return node.reason[len(OURS) :] if ours else ""
+
+
+def _spoiled(node: NodeFacts, begun: float) -> str:
+    """What an environment check said about the node: root's answer, the witness's own look, or a drain of hpkit's."""
+    witness = node.witness
+    told = (*witness.failures, *witness.own_failures) if witness else ()
+    found = tuple(f for f in told if f.check in ENVIRONMENT)
+    if found:
+        return _finding(found[:1])
+    drained = _drained_for(node, begun)
+    return drained if _environment(drained) else ""
+
+
+def _environment(reason: str) -> bool:
+    return reason.partition(":")[0] in ENVIRONMENT
+
+
+def _faults(failures: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    return tuple(f for f in failures if f.check not in ENVIRONMENT)
 
 
 def _finding(failures: tuple[Finding, ...]) -> str:

@@ -59,7 +59,9 @@ def gather(
     answer_s: float,
     signal_of: Callable[[], int],
 ) -> Evidence:
-    """The evidence after a failed step; takes at most about `answer_s` + 10 seconds and never raises for Slurm's sake.
+    """The evidence after a failed step; never raises for Slurm's sake.
+
+    It takes at most `answer_s` + `LAUNCH_S` seconds and five calls to Slurm, each with the client's own deadline.
 
     Nothing is asked of the nodes when Slurm itself ended the job. `signal_of` tells the ending signal that hp-srun got.
     """
@@ -108,7 +110,7 @@ def ask(nodes: Sequence[str], env: Mapping[str, str], answer_s: float) -> dict[s
             told = joiner.feed(line)
             if told and told[0] in nodes:
                 found[told[0]] = witness = witness_from(told[1])
-                if witness.root == "unhealthy" or witness.own_failures:
+                if blame(NodeFacts(told[0], witness=witness), 0.0):
                     until = min(until, time.monotonic() + SETTLE_S)
             if len(found) == len(nodes) or time.monotonic() > until:
                 break

@@ -6,7 +6,6 @@ after a lone `:` (the components of a heterogeneous step).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -88,6 +87,8 @@ class _Walk:
             return
         name = name[len(PREFIX) :]
         if name not in settings.NAMES:
+            import difflib
+
             near = difflib.get_close_matches(name, settings.NAMES, 1)
             hint = f"did you mean --hp-{near[0]}?" if near else "known: " + _listing()
             raise UsageError(f"unknown option --hp-{name}", hint)

@@ -56,6 +56,7 @@ def package(state: State) -> None:
     source = os.path.dirname(os.path.abspath(hpkit.__file__))
     target = f"{state.folder}/lib/hpkit"
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    toml_parser(f"{state.folder}/lib")
     open_to_users(f"{state.folder}/lib")
     ran = proc.run([state.python, "-I", "-m", "compileall", "-q", target], timeout_s=COMPILE_S)
     if not ran.ok:
@@ -67,6 +68,16 @@ def package(state: State) -> None:
             python=state.python, lib=f"{state.folder}/lib", more=site_packages(), module=module
         )
         write_atomic(f"{state.folder}/bin/{name}", text, 0o755, durable=False)
+
+
+def toml_parser(lib: str) -> None:
+    """tomli beside the package for Python 3.10: hooks run without site-packages. Its compiled form stays behind."""
+    from importlib.util import find_spec
+
+    found = find_spec("tomli")
+    if found is not None and found.origin:
+        compiled = shutil.ignore_patterns("__pycache__", "*.so")
+        shutil.copytree(os.path.dirname(found.origin), f"{lib}/tomli", ignore=compiled)
 
 
 def site_packages() -> list[str]:

@@ -58,7 +58,8 @@ def moment(text: str) -> float | None:
     if match is None:
         return None
     try:
-        return datetime(*map(int, match.groups()), tzinfo=timezone.utc).timestamp()  # type: ignore[misc,arg-type]
+        year, month, day, hour, minute, second = map(int, match.groups())
+        return datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc).timestamp()
     except ValueError:
         return None
 

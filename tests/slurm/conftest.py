@@ -16,6 +16,7 @@ from hpkit.sandbox import cluster as clusters
 from hpkit.sandbox import ground
 from hpkit.sandbox.cluster import Cluster
 
+QUEUE_S = 120  # a job whose node reported while the controller was away completes at the next reminder
 RECORDS = ("record.json", "past.json")
 
 
@@ -72,7 +73,10 @@ def tidy(cluster: Cluster) -> None:
         for extra in Path(own.etc, "conf.d").iterdir():
             extra.unlink()
     cluster.until(
-        lambda: cluster.root("squeue", "-h", "-o", "%A %T"), lambda left: not left.strip(), 30, "the queue"
+        lambda: cluster.root("squeue", "-h", "-o", "%A %T"),
+        lambda left: not left.strip(),
+        QUEUE_S,
+        "the queue",
     )
     for node in cluster.client.nodes():
         if node.flags & {"DRAIN", "DOWN", "FAIL"}:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from hpkit import pids
 from hpkit.paths import paths
 from hpkit.resume import evidence
 from hpkit.sandbox.cluster import Cluster
@@ -54,7 +53,7 @@ class Jobs:
 
     def over(self, job: str) -> str:
         """Wait for the job's end; what it printed."""
-        self.cluster.wait(job, OVER, 60)
+        self.cluster.wait(job, OVER, 90)
         return self.text(job)
 
 
@@ -133,7 +132,7 @@ def test_nothing_of_the_script_runs_after_a_requeue(cluster: Cluster, jobs: Jobs
     text = jobs.over(job)
     before, _, again = text.partition("attempt 2 of job")
     assert "cause: hardware" in before and bad in before
-    assert "trapped" not in before and "inner" not in before and "after" not in before.replace("failed", "")
+    assert not [line for line in before.splitlines() if line.split()[0] in ("trapped", "inner", "after")]
     assert f"on {bad}\n" not in again
     done = cluster.job(job)
     assert "COMPLETED" in done.flags and done.restarts == 1
@@ -142,7 +141,7 @@ def test_nothing_of_the_script_runs_after_a_requeue(cluster: Cluster, jobs: Jobs
 def test_a_time_limit_is_no_fault(cluster: Cluster, jobs: Jobs) -> None:
     job = jobs.submit("trap 'echo TERM' TERM\nhp-srun --auto-resume sleep 300" + AFTER, *TWO)
     cluster.wait(job, "RUNNING")
-    cluster.root("scontrol", "update", f"jobid={job}", "timelimit=00:00:01")
+    cluster.root("scontrol", "update", f"jobid={job}", "endtime=now+2")
     text = jobs.over(job)
     done = cluster.job(job)
     assert "TIMEOUT" in done.flags and done.restarts == 0
@@ -202,19 +201,19 @@ def test_a_faulty_node_that_nobody_drains_is_excluded_and_let_in_again(cluster: 
     assert set(cluster.client.hostnames(cluster.job(job).exc_nodes)) == {"n4", bad}
 
 
+@pytest.mark.long  # srun itself needs a minute to end a step without the controller
 def test_a_controller_that_comes_back_is_asked_again(cluster: Cluster, jobs: Jobs) -> None:
     job = jobs.submit(f"export HPKIT_ANSWER=1\nhp-srun --auto-resume {TASK}" + AFTER, *TWO)
     jobs.until(job, "task 1 attempt 1")
-    controller = cluster.state.processes["slurmctld"]
-    os.kill(controller.pid, signal.SIGSTOP)
+    cluster.stop("slurmctld")
     try:
         jobs.fail()
-        jobs.until(job, "asking again", 90)
+        jobs.until(job, "asking again", 120)
     finally:
-        os.kill(controller.pid, signal.SIGCONT)
-    text = jobs.over(job)
-    assert pids.alive(controller)
-    assert "attempt 2 of job" in text and cluster.job(job).restarts == 1
+        cluster.start("slurmctld")
+    # It may start late: nodes that have to register again complete the job after the begin time that we asked for.
+    cluster.until(lambda: cluster.job(job), lambda found: found.restarts == 1, 60, f"job {job}")
+    assert "NOT requeued" not in jobs.text(job)
 
 
 def test_attempts_shows_the_run(cluster: Cluster, jobs: Jobs) -> None:

@@ -190,6 +190,7 @@ def test_two_hooks_at_once_share_one_round(node: NodeRoot) -> None:
     words = f"hpkit/1 {BOOT} 9999999999 healthy 0 health prolog,epilog,health\n"
     while waiting.poll() is None and not _waits(waiting.pid):
         time.sleep(0.01)
+    time.sleep(0.3)  # it has opened the lock; now it has surely tried to take it, too
     (node.run_dir / "verdict").write_text(words)
     held.release()
     assert waiting.wait() == 0

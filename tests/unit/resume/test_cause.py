@@ -14,6 +14,8 @@ from hpkit.slurm.client import Job
 
 BEGUN, ENDED = 1000.0, 2000.0
 LOST = Finding("gpu.count", "", Status.FAIL, Action.REBOOT, "7 of 8 GPUs")
+FULL = Finding("host.disk", "/", Status.FAIL, Action.RETEST, "/ is full: 100 % used, 0.0 GiB left")
+DISK_DRAIN = "hpkit: host.disk: / is full: 100 % used, 0.0 GiB left"
 HEALTHY = Witness(noted=True, root="healthy")
 
 
@@ -107,6 +109,61 @@ def test_a_node_that_did_not_clear_itself_makes_it_unknown(silent: NodeFacts, pa
     kind, nodes, why = cause(node("n1"), silent)
     assert (kind, nodes) == ("unknown", ())
     assert part in why and "n2" in why
+
+
+@pytest.mark.parametrize(
+    "full",
+    [
+        node("n2", witness=Witness(True, "unhealthy", (FULL,))),
+        node("n2", witness=Witness(True, "unhealthy", (FULL, FULL), (FULL,))),
+        node("n2", witness=Witness(True, "healthy", (), (FULL,))),
+        node("n2", witness=Witness(True, "", (), (FULL,))),
+        node("n2", "ALLOCATED+DRAIN", reason=DISK_DRAIN, reason_at=1500.0),
+        node("n2", "ALLOCATED+DRAIN", None, reason=f"{DISK_DRAIN} (retest 1f3a9c2e-77aa)"),
+        node(
+            "n2", "ALLOCATED+DRAIN", Witness(True, "unhealthy", (FULL,)), reason=DISK_DRAIN, reason_at=1500.0
+        ),
+        node("n2", "ALLOCATED+NOT_RESPONDING", Witness(True, "unhealthy", (FULL,))),  # it did answer
+    ],
+)
+def test_a_full_disk_is_no_hardware_and_no_fault_of_the_program(full: NodeFacts) -> None:
+    kind, nodes, why = cause(node("n1"), full)
+    assert (kind, nodes) == ("unknown", ())
+    assert "disk is full" in why and "100 % used" in why and why.startswith("n2: ")
+
+
+@pytest.mark.parametrize(
+    ("bad", "part"),
+    [
+        (node("n2", witness=Witness(True, "unhealthy", (FULL, LOST))), "gpu.count: 7 of 8 GPUs"),
+        (node("n2", witness=Witness(True, "unhealthy", (FULL,), (LOST,))), "gpu.count: 7 of 8 GPUs"),
+        (node("n2", "DOWN", None, reason=DISK_DRAIN, reason_at=1500.0), "down"),
+        (node("n2", "ALLOCATED+DRAIN", Witness(True, "unhealthy", (LOST,)), reason=DISK_DRAIN), "gpu.count"),
+        (node("n2", "ALLOCATED+DRAIN", reason="hpkit: host.disks: x", reason_at=1500.0), "host.disks"),
+        (
+            node(
+                "n2", "ALLOCATED+DRAIN", Witness(True, "unhealthy", (FULL,)), reason="hpkit: gpu.xid: Xid 79"
+            ),
+            "gpu.xid: Xid 79",
+        ),
+    ],
+)
+def test_a_full_disk_hides_no_other_fault(bad: NodeFacts, part: str) -> None:
+    kind, nodes, why = cause(node("n1"), bad)
+    assert (kind, nodes) == ("hardware", ("n2",))
+    assert part in why and "(and 1 more)" not in why
+
+
+def test_a_disk_drain_of_an_earlier_attempt_says_nothing() -> None:
+    old = node("n2", "ALLOCATED+DRAIN", reason=DISK_DRAIN, reason_at=900.0)
+    assert cause(node("n1"), old)[0] == "user"
+
+
+def test_a_full_disk_on_every_node_drains_no_second_set_of_nodes() -> None:
+    full = Witness(True, "unhealthy", (FULL,))
+    kind, nodes, why = cause(*(node(f"n{i}", witness=full) for i in range(4)))
+    assert (kind, nodes) == ("unknown", ())
+    assert why.count("disk is full") == 1
 
 
 def test_nothing_known_is_unknown_and_all_cleared_is_user() -> None:

@@ -118,6 +118,20 @@ def test_the_others_get_little_time_once_a_node_is_known_to_be_faulty(
     assert set(found) == {"n2"}
 
 
+def test_a_full_disk_does_not_hurry_the_others(
+    slurm: FakeSlurm, fake: FakeSrun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpkit.resume.evidence.SETTLE_S", 0.0)
+    full = document("n1", "unhealthy")
+    full["root"]["failures"] = [{**FAILURE, "check": "host.disk", "message": "/ is full"}]
+    fake.answers(full)
+    first = (fake.folder / "said").read_text()
+    fake.answers(document("n2", "unhealthy"))
+    fake.witness(f"echo '{first}'; sleep 0.3; cat {fake.folder}/said")
+    found = gathered(slurm, fake)
+    assert judge(found).nodes == ("n2",)
+
+
 @pytest.mark.parametrize("flags", ["CANCELLED+COMPLETING", "TIMEOUT+COMPLETING", "PENDING+REQUEUED"])
 def test_no_node_is_asked_when_slurm_ended_the_job(slurm: FakeSlurm, fake: FakeSrun, flags: str) -> None:
     slurm.queue["7"] = slurm.queue["7"]._replace(flags=frozenset(flags.split("+")))
