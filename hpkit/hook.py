@@ -23,7 +23,7 @@ from hpkit import host as machine
 from hpkit import log, past, proc
 from hpkit.config import Config
 from hpkit.errors import HpkitError, UsageError
-from hpkit.model import Load, Verdict, View
+from hpkit.model import Load, Report, Verdict, View
 from hpkit.node import lock, notes, round, settings, verdict
 from hpkit.node.watchdog import Watchdog
 from hpkit.paths import Paths, paths
@@ -167,6 +167,7 @@ def _just_told(scene: Scene, since: float) -> bool:
 def _round(scene: Scene, watchdog: Watchdog, taken: tuple[notes.Note, ...]) -> bool:
     """The round itself and what follows from it; whether the job or node is to be rejected."""
     before = round.last_report(scene.paths, scene.plan.suite)
+    _accept_by_hand(scene, before)
     done = round.run(
         scene.paths,
         scene.settings,
@@ -186,6 +187,19 @@ def _round(scene: Scene, watchdog: Watchdog, taken: tuple[notes.Note, ...]) -> b
     if scene.kind == "health" and outcome != "drained":
         _consider_return(scene, done)
     return rejected
+
+
+def _accept_by_hand(scene: Scene, before: Report | None) -> None:
+    """Look whether a person brought the node back; costs nothing without a drain record."""
+    from hpkit.node import record
+
+    if scene.enforcing and record.load(scene.paths) is not None:
+        from hpkit.node import by_hand
+
+        here, now = scene.host.node, scene.host.now()
+        round.keep(
+            "past", lambda: by_hand.accept(lambda: _client(scene), scene.paths, now, here, lambda: before)
+        )
 
 
 def _jobs_here(scene: Scene) -> bool:

@@ -161,7 +161,7 @@ def last_report(paths: Paths, suite: str) -> Report | None:
         return None
 
 
-def keep(what: str, write: Callable[[], None]) -> None:
+def keep(what: str, write: Callable[[], object]) -> None:
     """Do one write of hpkit's own state; a failure is logged and costs only that state."""
     try:
         write()

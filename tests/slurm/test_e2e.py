@@ -340,3 +340,16 @@ def test_the_template_says_what_to_set(cluster: Cluster) -> None:
     job = cluster.submit(template(), "--gres=gpu:1", f"--output={cluster.folder}/home/empty.out")
     assert "FAILED" in cluster.wait(job, OVER).flags
     assert "set TRAIN to the command" in Path(f"{cluster.folder}/home/empty.out").read_text()
+
+
+def test_a_person_who_undrains_a_node_accepts_what_it_failed_for(cluster: Cluster) -> None:
+    cluster.brk("n3", "xid:79@5")
+    drained(cluster, "n3")
+    cluster.brk("n3", "scroll")
+    cluster.heal("n3", reboot=False)
+    rounds(cluster, "n3", 1)  # the round that drained has looked again
+    assert hpkit(cluster, "undrain", "n3").returncode == 0
+    rounds(cluster, "n3", 2)
+    assert "DRAIN" not in cluster.node("n3").flags, "the kept failure is accepted"
+    cluster.brk("n3", "gpu-lost")
+    assert drained(cluster, "n3").startswith("hpkit: gpu.count: ")

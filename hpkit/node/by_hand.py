@@ -1,0 +1,45 @@
+"""A person brought this node back: what it failed for is accepted, so that only what is wrong now can drain it again.
+
+Without this a failure that is kept until a new boot (an Xid that scrolled away) would drain the node again in the next
+round, and nobody could ever bring it back without a reboot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hpkit import log, past
+from hpkit.errors import SlurmError
+from hpkit.model import Clock, Report
+from hpkit.node import record as records
+from hpkit.paths import Paths
+from hpkit.policy.returning import INTENDED
+from hpkit.slurm.client import Client
+
+OUT = frozenset({"DRAIN", "DOWN", "FAIL"})
+
+
+def accept(
+    connect: Callable[[], Client], paths: Paths, clock: Clock, node: str, last: Callable[[], Report | None]
+) -> bool:
+    """Accept the baseline anew when the node has a confirmed drain record but is in service; whether that was done.
+
+    Slurm is asked only when there is such a record; without an answer nothing is accepted. `last` gives the last
+    report, whose device counters become the baseline. Raises OSError when that cannot be kept: then the record stays.
+    """
+    record = records.load(paths)
+    if record is None or record.state == INTENDED:
+        return False
+    try:
+        seen = connect().node(node)
+    except SlurmError as error:
+        log.info("return-by-hand-not-known", node=node, why=error)
+        return False
+    if seen.flags & OUT:
+        return False
+    before, report = past.load(paths), last()
+    counters = past.counters_of(report.findings) if report else dict(before.counters)
+    past.save(paths, past.accept(past.begin(before, clock), "operator", clock, counters))
+    records.clear(paths)
+    log.audit("returned-by-hand", node=node, reason=record.reason, check=record.check)
+    return True
