@@ -14,6 +14,7 @@ import hpkit
 from benchmarks.measure import Figure, peak_mb, ratio
 from hpkit import proc
 from hpkit.files import write_atomic
+from hpkit.hosts.live import nvml_child
 from hpkit.installing import write_hooks
 from hpkit.paths import paths
 from hpkit.sandbox import healthy, nodes
@@ -21,7 +22,6 @@ from hpkit.sandbox import healthy, nodes
 LIB = os.path.dirname(os.path.dirname(os.path.abspath(hpkit.__file__)))
 CONFIG = 'mode = "enforce"\n[want]\ngpus = {gpus}\n[hooks]\nwatcher = "none"\n[log]\nsyslog = false\n'
 STUB = os.path.join(LIB, "tests", "support", "nvml_stub", "nvml_stub.c")
-CHILD = os.path.join(LIB, "hpkit", "probes", "nvml_child.py")
 SHELL = ("/bin/sh", "-c", ":")
 PYTHON = (sys.executable, "-I", "-S", "-c", "pass")
 HEALTHY_RUNS, COLD_RUNS = 300, 25
@@ -54,7 +54,7 @@ def node(gpus: int) -> Iterator[Bench]:
         nodes.create(root, nodes.boot("n1", gpus), CONFIG.format(gpus=gpus))
         real_child(folder, root, gpus)
         prolog, _health, _epilog = write_hooks(f"{folder}/hooks", sys.executable, LIB, root)
-        health = [sys.executable, "-I", "-S", f"{LIB}/hpkit/hook.py", "health", "--root", root]
+        health = [sys.executable, "-I", "-S", f"{LIB}/hpkit/start.py", "health", "--root", root]
         ran = proc.run(health, timeout_s=60, env={"SLURMD_NODENAME": "n1"})
         bench = Bench(root, prolog)
         if not ran.ok or not os.path.exists(bench.verdict):
@@ -70,7 +70,7 @@ def real_child(folder: str, root: str, gpus: int) -> None:
         raise RuntimeError(f"the NVML library does not compile: {ran.stderr!r}")
     buses = "".join(f"{n}.bus={int(healthy.pci(n).split(':')[1], 16)}\n" for n in range(gpus))
     write_atomic(settings, f"count={gpus}\n{buses}", durable=False)
-    start = f"LD_LIBRARY_PATH={folder} NVML_STUB={settings} exec {sys.executable} -I {CHILD}"
+    start = f"LD_LIBRARY_PATH={folder} NVML_STUB={settings} exec {' '.join(nvml_child())}"
     write_atomic(f"{root}/bin/nvml", f"#!/bin/sh\n{start}\n", 0o755, durable=False)
 
 

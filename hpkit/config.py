@@ -8,7 +8,7 @@ is about to run (`options_for`), so that it need not import all checks; `hpkit c
 every name and option (`check_problems`).
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: NamedTuple would compile each field's text anew at every start of a hook.
 
 import os
 import stat

@@ -14,7 +14,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
-from hpkit.pids import KILL_WAIT_S, NO_STATUS, PATH, Ran, Stamp, leave, milliseconds, peek, reap, stamp
+from hpkit.pids import (
+    KILL_WAIT_S,
+    NO_STATUS,
+    PATH,
+    Ran,
+    Stamp,
+    leave,
+    milliseconds,
+    peek,
+    pidfd_of,
+    reap,
+    sleep_on,
+    stamp,
+)
 
 
 def built(env: Mapping[str, str] | None) -> dict[str, str]:
@@ -145,8 +158,12 @@ def _read_all(fd: int, deadline: float) -> bytes | None:
 def _await(pid: int, wait_s: float) -> int | None:
     """Our child's exit status, collected; None when it still lives after `wait_s` seconds."""
     until = time.monotonic() + wait_s
-    while (rc := peek(pid)) is None and time.monotonic() < until:
-        time.sleep(0.001)
+    pidfd = pidfd_of(pid)
+    tick_s = wait_s if pidfd >= 0 else 0.001
+    while (rc := peek(pid)) is None and (left := until - time.monotonic()) > 0:
+        sleep_on(pidfd, min(tick_s, left))
+    if pidfd >= 0:
+        os.close(pidfd)
     if rc is None:
         leave(pid)
     else:

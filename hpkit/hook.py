@@ -1,23 +1,17 @@
 """Main of prolog, epilog, background round, note round, watcher and the two helpers; standard library and hpkit only.
 
-Started as `PYTHON -I -S LIB/hpkit/hook.py KIND --root ROOT`. Exit status 101 means "the node is drained with our
+Started as `PYTHON -I -S LIB/hpkit/start.py KIND --root ROOT`. Exit status 101 means "the node is drained with our
 reason: reject"; the sh hooks turn it into 1 and everything else into 0. Whatever hangs or breaks inside, a hook ends
 within its budget, its children with it.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import time
-
-if __name__ == "__main__":  # -I -S: nothing but the standard library is on the path yet
-    gc.disable()  # a hook makes no garbage worth looking for; the watcher's does not grow either
-    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hpkit import host as machine
 from hpkit import log, past, proc
@@ -27,10 +21,12 @@ from hpkit.model import Load, Report, Verdict, View
 from hpkit.node import lock, notes, round, settings, verdict
 from hpkit.node.watchdog import Watchdog
 from hpkit.paths import Paths, paths
-from hpkit.slurm.client import Client
+
+if TYPE_CHECKING:
+    from hpkit.slurm.client import Client
 
 REJECT = 101
-SCRIPT = os.path.abspath(__file__)
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "start.py")
 ROUNDS = ("prolog", "epilog", "health", "note")
 HELPERS = ("watch", "start", "release")
 FIRST_S = 10.0  # until the configuration has told the budget
@@ -387,9 +383,3 @@ def _where(error: BaseException) -> str:
         place = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
         trace = trace.tb_next
     return place
-
-
-if __name__ == "__main__":
-    os._exit(
-        run(sys.argv[1:])
-    )  # nothing is buffered, and taking the interpreter down costs as much as a check

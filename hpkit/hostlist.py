@@ -1,5 +1,7 @@
 """Slurm's host lists: `n[09-11],login` to names and back. Stricter than Slurm, which takes `x[1-2` and exits 0.
 
+Text after the last bracket (`n[1-2]-ib`) is fine: newer releases of Slurm take it, older ones refuse it.
+
 Rank order is Slurm's business (`scontrol show hostnames`); the order here is the same for all that we accept, but
 nothing should depend on it.
 """
@@ -70,14 +72,12 @@ def _expand_word(word: str, limit: int) -> list[str]:
         if limit < 1:
             raise _too_many(word)
         return [word]
-    if end != len(word):
-        raise ValueError(f"host list {_short(word)}: Slurm takes nothing after the last bracket")
-    for prefix in filter(None, prefixes):
-        _check_name(prefix, word)
+    suffix = word[end:]
+    _check_parts([*prefixes, suffix], word)
     # Slurm's order: the last bracket runs fastest, then the first, the second, and so on.
     *before, last = ranges
     return [
-        "".join(a + b for a, b in zip(prefixes, [*reversed(chosen), number], strict=True))
+        "".join(a + b for a, b in zip(prefixes, [*reversed(chosen), number], strict=True)) + suffix
         for chosen in product(*reversed(before))
         for number in last
     ]
@@ -136,6 +136,15 @@ def _check_name(name: str, word: str) -> None:
     """A leading hyphen is refused: such a name would be an option on Slurm's command lines."""
     if not _NAME.fullmatch(name) or name.startswith("-"):
         raise ValueError(f"host list {_short(word)}: {_short(name)} is no host name")
+
+
+def _check_parts(parts: list[str], word: str) -> None:
+    """The texts around the brackets of a word; only the first may not start with a hyphen."""
+    for part in filter(None, parts):
+        if not _NAME.fullmatch(part):
+            raise ValueError(f"host list {_short(word)}: {_short(part)} is no part of a host name")
+    if parts[0].startswith("-"):
+        _check_name(parts[0], word)
 
 
 def _too_many(word: str) -> ValueError:

@@ -1,6 +1,6 @@
 """The words of hpkit as plain tuples: standard library only, no behaviour beyond what the words mean."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: NamedTuple would compile each field's text anew at every start of a hook.
 
 from collections.abc import Iterable, Mapping
 from enum import Enum

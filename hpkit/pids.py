@@ -91,7 +91,7 @@ class Child:
                 left = min(left, until - time.monotonic())
                 if left <= 0:
                     break
-            _sleep_on(self._pidfd, left)
+            sleep_on(self._pidfd, left)
         return self._rc
 
     def signal(self, number: int) -> bool:
@@ -238,7 +238,7 @@ def pidfd_of(pid: int) -> int:
         return -1
 
 
-def _sleep_on(pidfd: int, wait_s: float) -> None:
+def sleep_on(pidfd: int, wait_s: float) -> None:
     """Sleep until the process behind the pidfd ends, or for `wait_s`."""
     poller = select.poll()
     if pidfd >= 0:

@@ -7,7 +7,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 PACKAGES="slurmctld slurmd slurm-client munge openssh-server gcc libc6-dev shellcheck python3 python3-venv"
-SERVICES="slurmctld slurmd munge ssh"
+SERVICES="slurmctld slurmd munge ssh ssh.socket"
 POLICY=/usr/sbin/policy-rc.d
 STAMP=.venv/.hpkit-setup
 
@@ -60,7 +60,7 @@ disable_new_services() {
     command -v systemctl >/dev/null 2>&1 || return 0
     for service in $SERVICES; do
         package=$service
-        [ "$service" = ssh ] && package=openssh-server
+        case "$service" in ssh*) package=openssh-server ;; esac
         case " $1 " in
             *" $package "*) as_root systemctl disable "$service" >/dev/null 2>&1 || : ;;
         esac
@@ -76,8 +76,10 @@ install_packages() {
     say "installing packages: $missing"
     forbid_services
     as_root apt-get update -q
+    # needrestart (Ubuntu's servers have it) would restart services that are none of our business.
     # shellcheck disable=SC2086 # a list of words
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
+    as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get install -q -y --no-install-recommends $missing ||
+        die "apt-get could not install them (on Ubuntu, Slurm is in the component universe)"
     disable_new_services "$missing"
     say "the new services (if any) are neither started nor enabled"
 }

@@ -29,8 +29,9 @@ def suite(name: str, site: Mapping[str, tuple[str, ...]] = NO_SUITES) -> tuple[s
 
 def instance(kind: str) -> Mapping[str, Any]:
     """What is known of an instance type; empty when it is not in the catalogue."""
-    row: Mapping[str, Any] = _load("instances").get(kind, {})
-    return row
+    from hpkit.catalog.instances import INSTANCES
+
+    return INSTANCES.get(kind, {})
 
 
 def _load(name: str) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def _listing(known: Sequence[str]) -> Result:
             one = timeline.document(events, os.path.realpath(path))
             rows.append({**one, "attempts": len(one["attempts"]), "last": events[-1]["at"]})
     lines = [
-        f"{row['job']:>12}  {row['cluster']:12}  {row['attempts']:>3} attempts  "
+        f"{row['job']:>12}  {row['cluster']:12}  {row['attempts']:>3} attempt{' ' if row['attempts'] == 1 else 's'}  "
         + time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["last"]))
         for row in rows
     ]

@@ -6,6 +6,7 @@ it judges as they do.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -137,16 +138,20 @@ def budget_s(settings: config.Config, suite: str) -> float:
 
 
 def listed(settings: config.Config) -> Result:
-    """Every check in a line."""
+    """Every check in two lines."""
     from hpkit.checks import all_checks
 
     rows = [described(row, settings) for row in sorted(all_checks(), key=lambda row: row.name)]
     table = [
-        (r["check"], ",".join(r["suites"]), r["about"] + ("" if r["enabled"] else " (disabled)"))
+        (r["check"], ", ".join(r["suites"]), r["about"] + ("" if r["enabled"] else " (disabled)"))
         for r in rows
     ]
-    widths = [max(len(row[i]) for row in table) for i in range(2)]
-    lines = [f"{name.ljust(widths[0])}  {suites.ljust(widths[1])}  {about}" for name, suites, about in table]
+    width = max(len(name) for name, _, _ in table)
+    lines = [
+        line
+        for name, suites, about in table
+        for line in (f"{name.ljust(width)}  {about}", f"{'':{width}}  suites: {suites}")
+    ]
     return Result({"schema": SCHEMA_LIST, "checks": rows}, lines)
 
 
@@ -167,18 +172,18 @@ def explained(settings: config.Config, name: str) -> Result:
         lines.append(
             "a failure stays until the node's baseline is accepted anew (reboot, reset or a good deep run)"
         )
-    lines += settings_lines(name, row, about["options"])
+    lines += settings_lines(name, row, about["options"], about["enabled"])
     return Result({"schema": SCHEMA_EXPLAIN, **about}, lines)
 
 
-def settings_lines(name: str, row: Check, options: Mapping[str, Any]) -> Sequence[str]:
-    """A check's settings as its table of hpkit.toml."""
-    defaults = row.options()
-    texts = [f'[checks."{name}"]', "enabled = true"]
+def settings_lines(name: str, row: Check, options: Mapping[str, Any], on: bool) -> Sequence[str]:
+    """A check's settings as its table of hpkit.toml, `on` when it is switched on."""
+    defaults = config.to_tree(row.options())
+    texts = [f'[checks."{name}"]', "enabled = true" if on else "enabled = false  # default: true"]
     for option, value in options.items():
-        default = getattr(defaults, option)
-        changed = "" if value == default else f"  # default: {default}"
-        texts.append(f"{option} = {value}{changed}")
+        default = defaults[option]
+        changed = "" if value == default else f"  # default: {json.dumps(default)}"
+        texts.append(f"{option} = {json.dumps(value)}{changed}")
     return ["settings:", *(f"  {text}" for text in texts)]
 
 

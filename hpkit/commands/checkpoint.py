@@ -126,7 +126,9 @@ _BUDGET = click.option(
 @output()
 @click.pass_obj
 def latest_command(wanted: Output, folder: str, format: str, budget: float, null: bool) -> Result | int:
-    """Print the path of the newest complete checkpoint in DIR; all else goes to standard error.
+    """Print the path of the newest complete checkpoint in DIR.
+
+    All else goes to standard error.
 
     Exit codes: 0 found; 1 none complete, nothing there, or unreadable (standard error and --json tell which).
     """
@@ -144,5 +146,10 @@ def latest_command(wanted: Output, folder: str, format: str, budget: float, null
 @_BUDGET
 @output()
 def list_command(folder: str, format: str, budget: float) -> Result:
-    """List every checkpoint in DIR, highest step first, each proven complete or with the reason why not."""
+    """List every checkpoint in DIR, the highest step first.
+
+    Each is proven complete or stands there with the reason why not; * marks what `latest` would take.
+
+    Exit codes: 0 one is complete; 1 none complete, nothing there, or unreadable.
+    """
     return list_all(folder, format, budget)

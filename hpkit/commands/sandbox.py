@@ -53,8 +53,9 @@ def up(nodes: int, gpus: int, user: str, folder: str) -> Running:
         f"The sandbox is in {state.folder}. To use it as {account.name}, an ordinary user:",
         f"  setpriv --reuid={account.uid} --regid={account.gid} --init-groups bash",
         f"  export SLURM_CONF={env['SLURM_CONF']} HPKIT_ROOT={env['HPKIT_ROOT']} PATH={state.folder}/bin:$PATH",
-        f"  cd {env['HOME']}",
-        "As root: hpkit sandbox break n2 gpu-lost; hpkit sandbox status; hpkit sandbox heal n2; hpkit sandbox down",
+        f"  export HOME={env['HOME']}; cd",
+        f"As root, with HPKIT_SANDBOX={state.folder} in the environment:",
+        "  hpkit sandbox break n2 gpu-lost; hpkit sandbox status; hpkit sandbox heal n2; hpkit sandbox down",
     ]
     return Result({"schema": SCHEMA, "folder": state.folder, "env": env, "nodes": list(started.names)}, lines)
 
@@ -123,7 +124,10 @@ class BreakHelp(click.Command):
 @where
 @output()
 def break_(node: str, fault: str, folder: str) -> Result:
-    """Break something on NODE: gpu-lost, xid:79, hang, mount-dead, bundle:PATH …"""
+    """Break something on NODE: gpu-lost, xid:79, mount-dead …
+
+    A running job goes on until its program fails; the node is drained all the same.
+    """
     cluster = attached(folder, "to break a simulated node")
     cluster.brk(node, fault)
     faults = list(cluster.state_of(node).faults)
@@ -152,7 +156,10 @@ def heal(node: str, no_reboot: bool, folder: str) -> Result:
 @where
 @output()
 def down(keep: bool, folder: str) -> Result:
-    """End the cluster: exactly its own processes, and what came from them."""
+    """End the cluster and remove its folder.
+
+    Ended are exactly its own processes, and what came from them.
+    """
     cluster = attached(folder, "to end the daemons")
     cluster.down(keep)
     return Result(
@@ -164,7 +171,10 @@ def down(keep: bool, folder: str) -> Result:
 @where
 @output()
 def demo(folder: str) -> Running:
-    """Watch hpkit save a training run: a GPU is lost, the job goes on elsewhere from its checkpoint."""
+    """Watch hpkit save a training run.
+
+    A GPU is lost, the job goes on elsewhere from its checkpoint.
+    """
     from hpkit.sandbox.demo import play
 
     return (yield from play(folder))

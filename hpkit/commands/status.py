@@ -48,8 +48,9 @@ def status(client: Client, paths: Paths, rules: DrainConfig, node: str) -> Resul
         ledger = client.nodes()
     except SlurmError as error:
         here["node"] = node
+        notes = (f"Slurm: {error.message}", *((f"  {error.hint}",) if error.hint else ()))
         failed = {"schema": SCHEMA, "error": error.message, "here": here}
-        return Result(failed, _here_lines(here), EXIT_FAILED, (f"Slurm: {error.message}",))
+        return Result(failed, _here_lines(here), EXIT_FAILED, notes)
     here["node"] = node or _name(client)
     ours = [_row(n, here) for n in ledger if ownership.ours(n)]
     others = [_row(n, here) for n in ledger if n.flags & OUT and not ownership.ours(n)]
@@ -63,7 +64,7 @@ def status(client: Client, paths: Paths, rules: DrainConfig, node: str) -> Resul
         "here": here,
     }
     lines = [
-        f"{len(ledger)} nodes, {len(ours)} drained by hpkit, {len(others)} taken out by others",
+        f"{len(ledger)} node{'s' if len(ledger) != 1 else ''}, {len(ours)} drained by hpkit, {len(others)} taken out by others",
         *_rows(ours, "drained by hpkit"),
         *_rows(others, "by others (hpkit leaves them alone)"),
         *_budget_lines(uses, rules),

@@ -30,6 +30,18 @@ STEP_VARIABLES = (
 )  # fmt: skip
 
 
+def nvml_child() -> tuple[str, ...]:
+    """How the NVML child is started: without site, which may cost more than NVML, when we find pynvml ourselves."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    child = os.path.join(package, "probes", "nvml_child.py")
+    prefix = os.path.dirname(os.path.dirname(sys.executable))
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    for folder in (os.path.dirname(package), f"{prefix}/lib/{version}/site-packages"):
+        if os.path.isfile(f"{folder}/pynvml.py"):
+            return (sys.executable, "-I", "-S", child, folder)
+    return (sys.executable, "-I", child)
+
+
 class LiveHost:
     """The machine as it is now. `root` is empty, or a sandbox node's folder: then no file comes from elsewhere."""
 
@@ -135,7 +147,6 @@ class LiveHost:
         if self._root and (own := find_tool(tool, (f"{self._root}/bin",), as_root, self._root)):
             return (own,)
         if tool == "nvml":
-            package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-            return (sys.executable, "-I", os.path.join(package, "probes", "nvml_child.py"))
+            return nvml_child()
         found = find_tool(tool, (*proc.PATH.split(":"), *VENDOR_FOLDERS), as_root)
         return (found,) if found else ()

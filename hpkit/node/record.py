@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpkit import files
 from hpkit.host import Host
 from hpkit.model import Action
 from hpkit.paths import Paths
-from hpkit.policy.returning import Record
+
+if TYPE_CHECKING:
+    from hpkit.policy.returning import Record
 
 SCHEMA = "hpkit.record/1"
 LIMIT = 65536
@@ -57,6 +59,8 @@ def instance_id(host: Host) -> str:
 
 def _from(document: Any) -> Record:
     """The record in a document; raises for anything that `save` did not write."""
+    from hpkit.policy.returning import Record  # nearly every round finds no record
+
     if document["schema"] != SCHEMA:
         raise ValueError(f"not a {SCHEMA} document")
     texts = {key: document[key] for key in _TEXTS}

@@ -31,7 +31,7 @@ def pidfile(paths: Paths) -> str:
 
 
 def ensure(paths: Paths, root: str, script: str, env: Mapping[str, str]) -> bool:
-    """Start a watcher when none lives; True when one was started. `script` is hook.py's path. Raises OSError."""
+    """Start a watcher when none lives; True when one was started. `script` is start.py's path. Raises OSError."""
     named = _named(paths)
     if named is not None and proc.alive(named):
         return False

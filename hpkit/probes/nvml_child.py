@@ -1,18 +1,51 @@
 """Reads NVML and prints one JSON document (`hpkit.nvml/1`); a program of its own because NVML can hang in the kernel.
 
-Run as a script by host.py (tool "nvml"), so it imports nothing of hpkit. Each field is read on its own: what one GPU,
+Run as a script by host.py (tool "nvml") as `PYTHON -I -S nvml_child.py FOLDER`, or `PYTHON -I nvml_child.py` where only
+site knows the folder that holds pynvml; so it imports nothing of hpkit. Each field is read on its own: what one GPU,
 an old library or an old board cannot tell is in that GPU's `errors`, and the others are still told. Exit code 0
 whenever a document was printed.
 """
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import sys
-from collections.abc import Callable
-from typing import Any
+from types import ModuleType
 
-import pynvml
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not typing's: to import it would cost as much as to ask eight GPUs
+    from collections.abc import Callable
+    from typing import Any
+
+
+def _load() -> Any:
+    """pynvml, without what it imports and does not use: its start is most of what this program costs.
+
+    It takes `find_library` from ctypes.util, which brings subprocess, tempfile and shutil, and has no use for it on
+    Linux. It gets one that is looked up when it is called after all.
+    """
+
+    def find_library(name: str) -> str | None:
+        from ctypes.util import find_library as found
+
+        return found(name)
+
+    lean = ModuleType("ctypes.util")
+    vars(lean)["find_library"] = find_library
+    sys.modules["ctypes.util"] = lean
+    try:
+        import pynvml
+    finally:
+        del sys.modules["ctypes.util"]
+    return pynvml
+
+
+if __name__ == "__main__":
+    gc.disable()  # it lives for a moment, and pynvml's hundreds of classes are no garbage
+    sys.path += sys.argv[1:2]
+pynvml = _load()
 
 SCHEMA = "hpkit.nvml/1"
 LOST = str(pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST))
@@ -20,8 +53,8 @@ LOST = str(pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST))
 
 def main() -> int:
     """Print the document of this machine."""
-    json.dump(document(), sys.stdout)
-    sys.stdout.write("\n")
+    sys.stdout.write(json.dumps(document()) + "\n")  # dumps is the fast one
+    sys.stdout.flush()
     return 0
 
 
@@ -119,4 +152,4 @@ def address(bus_id: bytes | str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    os._exit(main())  # taking the interpreter and the driver's library down costs time, and one may hang

@@ -44,7 +44,7 @@ def reserved(count: int) -> Iterator[Ports]:
 
 
 def daemon_env(state: State) -> dict[str, str]:
-    """The environment of the daemons; the token is in nobody else's, and slurmstepd inherits it."""
+    """The environment of the daemons; the token is in nobody else's."""
     return {"PATH": proc.PATH, "LC_ALL": "C", "HOME": "/", "SLURM_CONF": state.conf, TOKEN: state.token}
 
 

@@ -80,8 +80,10 @@ def need_root(why: str) -> None:
 
 
 def command_line() -> str:
-    """The command that the person typed, for a hint."""
-    return " ".join([os.path.basename(sys.argv[0] or "hpkit"), *sys.argv[1:]])
+    """The command that the person typed, for a hint; by its name only where root finds it by that."""
+    program = sys.argv[0] or "hpkit"
+    name = os.path.basename(program)
+    return " ".join([name if shutil.which(name, path=proc.PATH) else program, *sys.argv[1:]])
 
 
 def missing_tools() -> tuple[str, ...]:

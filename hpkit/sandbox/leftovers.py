@@ -87,12 +87,15 @@ def own_line() -> set[int]:
 def marked(state: State, process: psutil.Process) -> str:
     """What a process is when it carries one of the sandbox's marks, else "".
 
-    The daemons' token is inherited by slurmstepd and set nowhere else; a hook program is started from the sandbox's own
-    copy; a process inside a job of this cluster has a job number and this cluster's slurm.conf.
+    The daemons' token is set nowhere else; a hook program is started from the sandbox's own copy; a process in a job of
+    this cluster has a job number and this cluster's slurm.conf; a slurmstepd, which writes its title over its
+    environment, holds the log of one of this sandbox's slurmd open.
     """
     try:
-        words = process.cmdline()
-        environ = process.environ()
+        if process.name() == "slurmstepd":
+            logs = f"{state.folder}/log/slurmd-"
+            return "job step" if any(file.path.startswith(logs) for file in process.open_files()) else ""
+        words, environ = process.cmdline(), process.environ()
     except (psutil.Error, OSError):
         return ""
     if environ.get(daemons.TOKEN) == state.token:

@@ -153,11 +153,15 @@ def gres_conf(folder: str, settings: Settings) -> str:
 
 
 def cgroup_conf(ground: Ground, proctrack: str) -> str:
-    """cgroup.conf for what this machine has; Slurm 21.08 knows v1 only and has no CgroupPlugin."""
+    """cgroup.conf for what this machine has; Slurm 21.08 knows v1 only.
+
+    slurmd loads a plugin even when nothing uses cgroups, and "disabled" is known from 24.05 on. Before that v1 is the
+    plugin that looks at nothing of the machine until it is used.
+    """
     if ground.version < (22, 5):
         return "ConstrainCores=no\n"
     if proctrack != "cgroup":
-        return "CgroupPlugin=disabled\n" if ground.version >= (23, 11) else "ConstrainCores=no\n"
+        return f"CgroupPlugin={'disabled' if ground.version >= (24, 5) else 'cgroup/v1'}\n"
     lines = [f"CgroupPlugin=cgroup/{ground.cgroup}"]
     if ground.cgroup == "v2" and not ground.systemd:
         lines.append("IgnoreSystemd=yes")

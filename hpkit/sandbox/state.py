@@ -40,7 +40,7 @@ class State(NamedTuple):
     @property
     def hook_main(self) -> str:
         """hpkit's own hook program, in this sandbox's copy."""
-        return f"{self.folder}/lib/hpkit/hook.py"
+        return f"{self.folder}/lib/hpkit/start.py"
 
     def node(self, name: str) -> str:
         """A node's folder."""

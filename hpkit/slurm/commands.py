@@ -61,6 +61,7 @@ _KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
 _HINTS = {
     "presently disabled": "submit with: sbatch --requeue",
     "only batch jobs": "only jobs started with sbatch can be requeued",
+    "configuration source": "say where slurm.conf is: [slurm] conf in hpkit.toml, or SLURM_CONF",
     "heterogeneous job leader": "requeue the leader of the heterogeneous job",
 }
 

@@ -84,7 +84,7 @@ def test_drain_and_undrain(client: Client) -> None:
     client.undrain("n2")
     seen = client.node("n2")
     assert not seen.flags & {"DRAIN", "DOWN"}
-    assert seen.reason == ""
+    assert seen.reason in ("", reason)  # newer releases keep it until the next job
 
 
 def test_undrain_keeps_down(cluster: Cluster, client: Client) -> None:
@@ -238,13 +238,21 @@ def test_our_host_lists_are_slurms(client: Client, expression: str) -> None:
     assert hostlist.expand(expression) == client.hostnames(expression)
 
 
-@pytest.mark.parametrize(
-    "expression", ["x[1-2", "x[]", "x[3-1]", "n[1-100000]", "g[1-3,07]-ib", "b1n1,b2[05]n3"]
-)
+@pytest.mark.parametrize("expression", ["x[1-2", "x[]", "x[3-1]", "n[1-100000]"])
 def test_what_is_no_host_list(client: Client, expression: str) -> None:
     assert refusal(client.hostnames, expression).kind == "refused"
     with pytest.raises(ValueError):
         hostlist.expand(expression)
+
+
+@pytest.mark.parametrize("expression", ["g[1-3,07]-ib", "b1n1,b2[05]n3"])
+def test_what_only_newer_releases_take(client: Client, expression: str) -> None:
+    try:
+        names = client.hostnames(expression)
+    except SlurmError as error:
+        assert error.kind == "refused"
+    else:
+        assert names == hostlist.expand(expression)
 
 
 def test_settings(client: Client, cluster: Cluster) -> None:
@@ -306,7 +314,9 @@ def test_the_fake_does_as_the_real_one(cluster: Cluster, client: Client) -> None
             except SlurmError as error:
                 found.append(error.kind)
             node = slurm.node("n2")
-            found.append((sorted(node.flags - {"NOT_RESPONDING"}), node.reason))
+            # On a node in service a reason is a note; some releases leave it there until the next job.
+            reason = node.reason if node.flags & {"DRAIN", "DOWN"} else ""
+            found.append((sorted(node.flags - {"NOT_RESPONDING"}), reason))
         return found
 
     assert told(fake) == told(client)

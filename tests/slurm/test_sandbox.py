@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -172,13 +171,16 @@ def jobs_in(all_: tuple[leftovers.Belongs, ...], job: str) -> int:
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 def test_down_without_a_controller(session_cluster: Cluster, folder: Path, number: int) -> None:
     second = clusters.up(str(folder), nodes=1, gpus=0)
-    job = second.submit("#!/bin/sh\nsetsid sleep 300 &\nsleep 300\n")
-    second.wait(job, "RUNNING")
+    told = f"{folder}/home/pids"
+    job = second.submit(
+        f"#!/bin/sh\nsetsid sleep 300 &\necho $$ $PPID $! >{told}.new\nmv {told}.new {told}\nsleep 300\n"
+    )
+    second.until(lambda: os.path.exists(told), bool, 20, job)
+    running = [pids.stamp(int(pid)) for pid in read(told).split()]
     os.kill(second.state.processes["slurmctld"].pid, number)
-    state = clusters.attach(str(folder)).state
     second.down()
-    time.sleep(0.2)
-    assert leftovers.belonging(state) == ()
+    assert len(running) == 3
+    assert not [stamp for stamp in running if stamp is None or pids.alive(stamp)]
 
 
 def test_the_commands(session_cluster: Cluster, folder: Path) -> None:

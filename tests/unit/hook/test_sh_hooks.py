@@ -141,7 +141,7 @@ def test_any_other_verdict_is_not_trusted(ground: Ground, name: str, kind: str) 
     assert ran.stderr == b""
     kind = name.split("/")[0]
     assert ground.calls() == [
-        f"-I -S {ground.folder}/lib/hpkit/hook.py {kind} --root {ground.folder}/nodes/n1"
+        f"-I -S {ground.folder}/lib/hpkit/start.py {kind} --root {ground.folder}/nodes/n1"
     ]
     assert not os.path.exists("/tmp/hpkit-injected")
 
@@ -240,7 +240,7 @@ def test_the_health_program_always_runs_and_exits_0(ground: Ground, rc: int) -> 
     ground.python_exits(rc)
     assert ground.hook("prolog/hpkit-health").rc == 0
     assert ground.calls() == [
-        f"-I -S {ground.folder}/lib/hpkit/hook.py health --root {ground.folder}/nodes/n1"
+        f"-I -S {ground.folder}/lib/hpkit/start.py health --root {ground.folder}/nodes/n1"
     ]
 
 

@@ -19,6 +19,7 @@ TABLE = [
     ("IDLE", "", "", False, ""),
     ("MIXED", "", "", False, ""),
     ("IDLE", "a note of mine", "alice", False, ""),
+    ("IDLE", OURS, "root", False, ""),  # newer releases of Slurm keep a reason after the undrain
     ("IDLE+NOT_RESPONDING", "", "", False, ""),
     ("IDLE+PLANNED", "", "", False, ""),
     ("IDLE+RESERVED", "", "", False, ""),

@@ -12,6 +12,7 @@ import pytest
 
 import hpkit.probes.nvml
 from hpkit import proc
+from hpkit.hosts.live import nvml_child
 from hpkit.probes.nvml import Nvml
 from hpkit.want import Want
 from tests.support.machine import Machine
@@ -42,7 +43,9 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def child(library: Path, settings: Path, timeout_s: float = 30.0) -> proc.Ran:
     env = {"LD_LIBRARY_PATH": str(library), "NVML_STUB": str(settings)}
-    return proc.run([sys.executable, "-I", CHILD], timeout_s=timeout_s, env=env, grace_s=0.5)
+    argv = nvml_child()
+    assert argv[-1] != CHILD, "started without site, for pynvml was found"
+    return proc.run(argv, timeout_s=timeout_s, env=env, grace_s=0.5)
 
 
 def answer(library: Path, settings: Path, text: str) -> tuple[dict[str, Any], Nvml]:
@@ -139,3 +142,27 @@ def test_hung_call_ends_at_its_deadline(new: Path, tmp_path: Path, settings: str
     facts = hpkit.probes.nvml.probe(Machine(tools={"nvml": ran}), Want(gpus=8))
     assert (facts.state, facts.gpus) == ("failed", ())
     assert "did not answer" in facts.why
+
+
+def test_where_only_site_knows_pynvml_site_is_loaded(
+    new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lean, _ = answer(new, tmp_path / "s", "count=2\n")
+    env = {"LD_LIBRARY_PATH": str(new), "NVML_STUB": str(tmp_path / "s")}
+    assert json.loads(proc.run([sys.executable, "-I", CHILD], timeout_s=30, env=env).stdout) == lean
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python3"))
+    assert nvml_child() == (sys.executable, "-I", CHILD)
+
+
+def test_what_pynvml_was_spared_is_there_when_it_is_called() -> None:
+    text = f"""
+import sys
+sys.path += [{os.path.dirname(CHILD)!r}, {nvml_child()[-1]!r}]
+import nvml_child
+assert "ctypes.util" not in sys.modules and "subprocess" not in sys.modules
+found = nvml_child.pynvml.find_library("c")
+import ctypes.util
+assert found == ctypes.util.find_library("c")
+"""
+    ran = proc.run([sys.executable, "-I", "-S", "-c", text], timeout_s=30)
+    assert ran.ok, ran.stderr.decode()

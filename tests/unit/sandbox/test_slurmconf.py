@@ -61,7 +61,9 @@ def test_no_gpus_means_no_gres() -> None:
         ((23, 2), "v2", False, "cgroup", "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n"),
         ((24, 11), "v2", True, "cgroup", "CgroupPlugin=cgroup/v2\n"),
         ((24, 11), "v2", True, "linuxproc", "CgroupPlugin=disabled\n"),
-        ((22, 5), "", False, "linuxproc", "ConstrainCores=no\n"),
+        ((24, 5), "", False, "linuxproc", "CgroupPlugin=disabled\n"),
+        ((23, 11), "v2", True, "linuxproc", "CgroupPlugin=cgroup/v1\n"),
+        ((22, 5), "", False, "linuxproc", "CgroupPlugin=cgroup/v1\n"),
     ],
 )
 def test_cgroup_conf(
