@@ -194,6 +194,8 @@ def read_sources(etc: str, *, explicit: str = "", trusted_only: bool) -> Sources
     origins: dict[str, str] = {}
     problems: list[str] = []
     files: list[str] = []
+    if trusted_only:
+        problems.extend(_loose_folders(etc))
     for path, required in _files(etc, explicit, problems):
         found, problem = _read(path, required, trusted_only)
         if problem:
@@ -255,6 +257,14 @@ def _files(etc: str, explicit: str, problems: list[str]) -> list[tuple[str, bool
         (os.path.join(folder, n), False) for n in names if n.endswith(".toml") and not n.startswith(".")
     ]
     return files
+
+
+def _loose_folders(etc: str) -> list[str]:
+    """The folders in which a non-root user could remove a file, or add one: what is missing there counts as well."""
+    from hpkit.trust import untrusted
+
+    folders = (path for path in (etc, os.path.join(etc, "conf.d")) if os.path.lexists(path))
+    return [f"{path}: {why}" for path in folders if (why := untrusted(path))]
 
 
 def _read(path: str, required: bool, trusted_only: bool) -> tuple[dict[str, Any] | None, str]:
@@ -326,7 +336,7 @@ def _value_problems(config: Config) -> tuple[str, ...]:
     for path, (low, high) in _RANGES.items():
         number = _at(config, path)
         if number is not None and not low <= number <= high:
-            problems.append(f"{path}: expected {low:g} to {high:g}, found {number:g}")
+            problems.append(f"{path}: expected {low:g} to {high:g}, found {str(number)[:20]}")
     return tuple(problems)
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 LIMIT = 65536
+BROKEN = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+"""What taking a document apart can raise that hpkit did not write like that."""
 
 
 class Small(NamedTuple):
@@ -73,6 +75,16 @@ def read_small(path: str, limit: int = LIMIT) -> bytes | None:
     """The bytes of a regular file of at most `limit` bytes; None in every case that `read_owned` names."""
     found = read_owned(path, limit)
     return None if found is None else found.data
+
+
+def read_json(path: str, limit: int = LIMIT) -> Any:
+    """The JSON document in a file of ours; None when there is none, and when the file holds anything else."""
+    import json
+
+    try:
+        return json.loads(read_small(path, limit) or b"null")
+    except (ValueError, RecursionError):
+        return None
 
 
 def ensure_dir(path: str, mode: int = 0o755) -> None:

@@ -34,6 +34,7 @@ SLURM_SHARE = 0.3  # of the budget is kept for telling Slurm
 SLURM_MAX_S = 15.0
 CALL_SHARE = 0.45  # of what is left for one call, so that a second one is possible
 JITTER_SHARE = 0.2
+STEPS_SPARE_S = 0.5  # of the budget is kept for ending after the wait for the job's step daemons
 OURS = ("drained", "already-ours")
 
 
@@ -102,7 +103,9 @@ def _round_hook(kind: str, root: str, begun: float, watchdog: Watchdog) -> int:
     name = "health" if kind == "note" else kind
 
     def usable(found: Config, suites: settings.Suites) -> round.Plan:
-        return round.plan(found, suites, getattr(found.hooks, name).suite)
+        # The background round keeps the good copy for all: none may be left with a configuration that it cannot use.
+        hooks = round.HOOKS if kind == "health" else (name,)
+        return {h: round.plan(found, suites, getattr(found.hooks, h).suite) for h in hooks}[name]
 
     config, plan = settings.load(where, usable, keep=kind == "health")
     log.setup(root, syslog=config.log.syslog)
@@ -116,9 +119,9 @@ def _round_hook(kind: str, root: str, begun: float, watchdog: Watchdog) -> int:
     round_deadline = deadline - min(SLURM_SHARE * budget_s, SLURM_MAX_S)
     host = machine.live(root, view=View.NODE)
     scene = Scene(kind, root, where, config, plan, host, deadline, round_deadline)
-    if kind == "epilog" and _epilog_is_done(scene):
-        return 0
-    rejected = _locked_round(scene, watchdog)
+    rejected = not (kind == "epilog" and _epilog_is_done(scene)) and _locked_round(scene, watchdog)
+    if kind == "epilog":
+        _see_the_job_off(scene)
     if kind == "health":
         _watch_over(scene)
     return REJECT if rejected else 0
@@ -142,7 +145,7 @@ def _locked_round(scene: Scene, watchdog: Watchdog) -> bool:
         log.warning("hook-gave-way", hook=scene.kind, why="another hook held the lock for too long")
         return False
     with held:
-        notes.prepare(scene.paths, scene.host.now().boot_id)
+        round.keep("notes", lambda: notes.prepare(scene.paths, scene.host.now().boot_id))
         taken = notes.take(scene.paths)
         if held.waited and not taken and _just_told(scene, since):
             return False
@@ -276,13 +279,24 @@ def _consider_return(scene: Scene, done: round.Done) -> None:
         round.keep("past", lambda: past.save(scene.paths, accepted))
 
 
+def _see_the_job_off(scene: Scene) -> None:
+    """After a job that may start again soon: nothing of it is left here when slurmctld is told that it has ended."""
+    from hpkit.node import steps
+
+    job = os.environ.get("SLURM_JOB_ID", "")
+    notes.forget(scene.paths, job)  # this epilog's own round has answered its notes
+    steps.wait_for_end(job, min(time.monotonic() + steps.WAIT_S, scene.deadline - STEPS_SPARE_S))
+
+
 def _speed_up_restart(scene: Scene) -> None:
-    """The job of this epilog left a suspect note that root answered: when it is requeued, let it start at once."""
+    """The job of this epilog left a suspect note here: when it is requeued, let it start at once.
+
+    The note need not be answered yet: hp-srun does not wait for that when the node is drained already.
+    """
     job, uid = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_UID", "")
-    uids = notes.answered(scene.paths, job)
+    uids = notes.naming(scene.paths, job)
     if not uids:
         return
-    notes.forget(scene.paths, job)
     wanted = scene.enforcing and scene.settings.hooks.start_requeued
     if wanted and uid.isdecimal() and int(uid) in uids and _is_batch_host(os.environ, scene.host.node):
         _leave_helper(scene, "start", job, uid)

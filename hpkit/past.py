@@ -39,7 +39,7 @@ def load(paths: Paths) -> Past:
 
     A fresh past is the strict one: no counter is accepted and every event since boot counts.
     """
-    from hpkit.files import read_small
+    from hpkit.files import BROKEN, read_small
 
     path = _file(paths)
     data = read_small(path, LIMIT)
@@ -50,7 +50,7 @@ def load(paths: Paths) -> Past:
         return Past(note=f"{path} is no plain file of at most {LIMIT} bytes" if readable else "")
     try:
         return _from(json.loads(data))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except BROKEN as error:
         return Past(
             note=f"{path} is not understood ({type(error).__name__}); counters and events count from the boot"
         )

@@ -106,7 +106,7 @@ def stamp(pid: int) -> Stamp | None:
 
 
 class Kin(NamedTuple):
-    """A process above us: its real uid, its short name, and its title (arguments joined by blanks)."""
+    """A process somebody asked for: its real uid, its short name, and its title (arguments joined by blanks)."""
 
     stamp: Stamp
     uid: int
@@ -124,6 +124,23 @@ def ancestors() -> tuple[Kin, ...]:
             break
         found.append(kin)
         pid = int(fields[1])
+    return tuple(found)
+
+
+def titled(prefix: str, uid: int) -> tuple[Kin, ...]:
+    """The processes of this machine with this real uid whose title begins so; a title is the process's own claim."""
+    wanted = prefix.encode()
+    found: list[Kin] = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                begins = file.read(len(wanted)) == wanted
+        except OSError:
+            continue
+        fields = _stat(int(name)) if begins else None
+        kin = _kin(int(name), int(fields[19])) if fields else None
+        if kin is not None and kin.uid == uid:
+            found.append(kin)
     return tuple(found)
 
 

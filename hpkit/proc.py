@@ -36,11 +36,12 @@ from hpkit.pids import (
     reap,
     reap_left,
     stamp,
+    titled,
 )
 
 __all__ = [
     "NO_STATUS", "PATH", "Child", "Kin", "Ran", "Stamp", "alive", "ancestors", "apart",
-    "become", "detach", "end", "foreground", "kill", "kill_running", "run", "stamp", "stream",
+    "become", "detach", "end", "foreground", "kill", "kill_running", "run", "stamp", "stream", "titled",
 ]  # fmt: skip
 
 _CHUNK = 1 << 16

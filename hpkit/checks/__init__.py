@@ -56,13 +56,18 @@ def _rows(topic: str) -> tuple[Check, ...]:
 def _may_match(topic: str, pattern: str) -> bool:
     """Whether a check of this topic could match; a pattern without a dot may match anything."""
     head, dot, _ = pattern.partition(".")
-    return fnmatchcase(topic, head) if dot else True
+    return _fits(topic, head) if dot else True
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    return any(_fits(name, pattern) for pattern in patterns)
 
 
 def _known(pattern: str) -> bool:
     """Whether any check matches."""
-    return any(_may_match(t, pattern) and any(fnmatchcase(c.name, pattern) for c in _rows(t)) for t in TOPICS)
+    return any(_may_match(t, pattern) and any(_fits(c.name, pattern) for c in _rows(t)) for t in TOPICS)
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """fnmatch, without making a regular expression of a plain name: a hook would do that anew for each check."""
+    return fnmatchcase(name, pattern) if any(sign in pattern for sign in "*?[") else name == pattern

@@ -34,6 +34,8 @@ _XID = rf"NVRM: Xid \((?:PCI:)?{_BDF}[^)]*\): ([0-9]{{1,6}})(?![\w.])(?:,\s*(.*)
 _FELL_OFF = rf"NVRM: GPU (?:at )?(?:PCI:)?{_BDF}: GPU has fallen off the bus"
 _NAMED = rf"NVRM: The NVIDIA GPU {_BDF}"
 _FELL_OFF_TAIL = r"NVRM: (?:has )?fallen off the bus and is not responding to commands"
+_DRIVERS = r"NVRM: Xid \((?:PCI:[0-9a-fA-F]|[0-9a-fA-F]{4}:)"
+# 16 letters: a program's name, with which the kernel begins some lines (`NAME[PID]: segfault at`), has 15 at most.
 _RECOVERY = r"changed from 0x[0-9a-fA-F]+.* to 0x([0-9a-fA-F]+)"
 _FATAL = r"(?<![A-Za-z-])Fatal\b"
 # Patterns are text, compiled by `re` when the first line needs them: most rounds see no line of the driver at all.
@@ -157,9 +159,12 @@ def _rate(event: Event, found: list[Event], place: Place, options: XidOptions) -
         lookup,
     )  # imported here: most nodes have none
 
-    if event.code is None:
-        return Xid("an Xid line is not understood", Status.ERROR)
-    xid = lookup(event.code)
+    if event.code is not None:
+        xid = lookup(event.code)
+    elif re.match(_DRIVERS, event.text):
+        xid = Xid("an Xid line is not understood", Status.ERROR)
+    else:  # a form that is new, or a program of that name, which any user may run
+        xid = Xid("this begins like an Xid", Status.WARN)
     if event.code == RECOVERY:
         xid = _recovery(event, found, RECOVERIES)
     elif event.code in NVLINK5 and re.search(_FATAL, event.text):

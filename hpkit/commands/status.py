@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -63,8 +62,9 @@ def status(client: Client, paths: Paths, rules: DrainConfig, node: str) -> Resul
         "budget": budget_documents(uses),
         "here": here,
     }
+    count = "1 node" if len(ledger) == 1 else f"{len(ledger)} nodes"
     lines = [
-        f"{len(ledger)} node{'s' if len(ledger) != 1 else ''}, {len(ours)} drained by hpkit, {len(others)} taken out by others",
+        f"{count}, {len(ours)} drained by hpkit, {len(others)} taken out by others",
         *_rows(ours, "drained by hpkit"),
         *_rows(others, "by others (hpkit leaves them alone)"),
         *_budget_lines(uses, rules),
@@ -87,10 +87,7 @@ def local(paths: Paths) -> dict[str, Any]:
 
 
 def _document(path: str) -> Mapping[str, Any]:
-    try:
-        found = json.loads(files.read_small(path, ANSWER_LIMIT) or b"{}")
-    except ValueError:
-        return {}
+    found = files.read_json(path, ANSWER_LIMIT)
     return found if isinstance(found, dict) else {}
 
 

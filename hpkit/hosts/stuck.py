@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hpkit.files import read_small, write_atomic
+from hpkit.files import BROKEN, read_small, write_atomic
 from hpkit.proc import NO_STATUS, Ran, Stamp, alive
 
 
@@ -51,5 +51,5 @@ def _parse(data: bytes) -> dict[str, Stamp]:
     try:
         document = json.loads(data)
         return {str(tool): Stamp(int(pid), int(started)) for tool, (pid, started) in document.items()}
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except BROKEN:
         return {}

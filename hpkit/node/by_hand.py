@@ -15,8 +15,7 @@ from hpkit.node import record as records
 from hpkit.paths import Paths
 from hpkit.policy.returning import INTENDED
 from hpkit.slurm.client import Client
-
-OUT = frozenset({"DRAIN", "DOWN", "FAIL"})
+from hpkit.slurm.states import drained
 
 
 def accept(
@@ -28,14 +27,14 @@ def accept(
     report, whose device counters become the baseline. Raises OSError when that cannot be kept: then the record stays.
     """
     record = records.load(paths)
-    if record is None or record.state == INTENDED:
+    if record is None or record.state == INTENDED or record.node != node:
         return False
     try:
         seen = connect().node(node)
     except SlurmError as error:
         log.info("return-by-hand-not-known", node=node, why=error)
         return False
-    if seen.flags & OUT:
+    if "DOWN" in seen.flags or drained(seen.flags) is not False:
         return False
     before, report = past.load(paths), last()
     counters = past.counters_of(report.findings) if report else dict(before.counters)

@@ -21,6 +21,10 @@ POLL_S = 0.5
 FAR_S = 3600.0  # Slurm's own delay after a requeue is minutes; a later begin time is somebody's wish
 RELEASED_MAX = 256
 HELD = "launch failed"
+NO_ANSWER = "no answer"
+AWAY = frozenset(
+    {"unreachable", "timeout"}
+)  # the controller may have heard us all the same: look again, then ask again
 NOT_HELD = "not held by a failed launch: "
 # The text of Slurm's own hold after a failed prolog (job_mgr.c, _job_requeue_op).
 LAUNCH_FAILED = "launch failed requeued held"
@@ -50,7 +54,7 @@ def start_requeued(
     of it in a few words; "started" when the start time was set.
     """
     allowed = frozenset(uids)
-    job_id, last = own_name(client, node, job_id), "no answer"
+    job_id, last = own_name(client, node, job_id), NO_ANSWER
     for _ in range(max(1, int(watch_s / POLL_S))):
         job, last = _look(client, job_id, last)
         if job is not None:
@@ -58,8 +62,8 @@ def start_requeued(
                 return "not the note's owner"
             last = _waits_for(job, time.time())
             if last == "begin time":
-                return _start(client, job_id)
-            if last != "under way":
+                last = _start(client, job_id)
+            if last not in ("under way", NO_ANSWER):
                 return last
         elif last == "unknown":
             return "gone"
@@ -83,16 +87,17 @@ def release_held(
     job on this node, and not at all unless `allowed`. Returns what came of it in a few words; "released" when the job
     was released.
     """
-    job_id, last = own_name(client, node, job_id), "no answer"
+    job_id, last = own_name(client, node, job_id), NO_ANSWER
+    asked = False
     for _ in range(max(1, int(watch_s / POLL_S))):
         job, last = _look(client, job_id, last)
         if job is not None:
             last = _held_as(job)
-            if last == HELD and (not allowed or job_id in _released(paths)):
+            if last == HELD and not asked and (not allowed or job_id in _released(paths)):
                 return "left held" if not allowed else "released before"
             if last == HELD and _drained_by_us(client, node):
-                return _release(client, paths, job_id)
-            if last not in ("under way", HELD):
+                last, asked = _release(client, paths, job_id), True
+            if last not in ("under way", HELD, NO_ANSWER):
                 return last
         elif last == "unknown":
             return "gone"
@@ -186,7 +191,7 @@ def _start(client: Client, job_id: str) -> str:
         client.start_now(job_id)
     except SlurmError as error:
         log.warning("start-refused", job=job_id, why=error.message)
-        return "refused"
+        return NO_ANSWER if error.kind in AWAY else "refused"
     log.audit("job-start-now", job=job_id, why="requeued because of this node")
     return "started"
 
@@ -206,7 +211,7 @@ def _release(client: Client, paths: Paths, job_id: str) -> str:
         client.release(job_id)
     except (SlurmError, OSError) as error:
         log.warning("release-failed", job=job_id, why=error)
-        return "refused"
+        return NO_ANSWER if isinstance(error, SlurmError) and error.kind in AWAY else "refused"
     log.audit("job-released", job=job_id, why="held by Slurm after this node's prolog rejected it")
     return "released"
 
@@ -217,10 +222,7 @@ def _released_path(paths: Paths) -> str:
 
 def _released(paths: Paths) -> list[str]:
     """The jobs released on this node, oldest first."""
-    try:
-        found = json.loads(files.read_small(_released_path(paths)) or b"[]")
-    except ValueError:
-        return []
+    found = files.read_json(_released_path(paths))
     return [str(job) for job in found] if isinstance(found, list) else []
 
 

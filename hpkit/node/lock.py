@@ -7,7 +7,7 @@ import os
 import time
 from types import TracebackType
 
-from hpkit import files
+from hpkit import files, log
 from hpkit.paths import Paths
 
 TICK_S = 0.05
@@ -38,11 +38,16 @@ class Lock:
 def acquire(paths: Paths, deadline: float, name: str = "lock") -> Lock | None:
     """Take the lock, waiting until `deadline` (time.monotonic) at most; None when another hook still has it then.
 
-    The file's mode is 0600: whoever can open it could hold it for ever. Raises OSError when it cannot be opened.
+    The file's mode is 0600: whoever can open it could hold it for ever. Where there can be no file (a read-only or
+    broken folder) the caller goes on without: two rounds at once cost time, but none at all would hide a bad node.
     """
-    files.ensure_dir(paths.run)
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    fd = os.open(f"{paths.run}/{name}", flags, 0o600)
+    flags = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        files.ensure_dir(paths.run)
+        fd = os.open(f"{paths.run}/{name}", flags, 0o600)
+    except OSError as error:
+        log.error("no-lock", name=name, why=error)
+        return Lock(-1, False)
     waited = False
     try:
         while not _try(fd):

@@ -1,14 +1,16 @@
 """Suspect notes: how a user tells root that this node may be bad. Their only effect is that a round runs.
 
 The folder is writable by everybody, so everything in it is hostile: nothing is followed, nothing is opened that is no
-small regular file with one name, nothing blocks, and each round does a bounded amount of work.
+small regular file with one name, and each round does a bounded amount of work. Where users may mount (FUSE), even to
+look at a name may hang: a child with a deadline reads and removes, and this process only lists names.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import stat
+from collections.abc import Callable
 from typing import NamedTuple
 
 from hpkit import files, log, proc
@@ -16,6 +18,8 @@ from hpkit.paths import Paths
 
 FOLDER_MODE = 0o1733  # anybody may create, nobody but root may list, only owners may remove
 NOTE_LIMIT = 4096
+READ_S = 1.0  # to read 512 notes takes a hundredth of it
+CLEAR_S = 3.0  # to remove 20,000 takes a tenth of it
 READ_MAX = 512  # notes read in one round: the inodes of the notes' own file system
 CLEAR_MAX = 20_000  # names removed in one round
 ANSWERS_MAX = 1024  # jobs remembered in answered/
@@ -64,16 +68,23 @@ def any_left(paths: Paths) -> bool:
 
 
 def take(paths: Paths) -> tuple[Note, ...]:
-    """The notes that are there now; the round that follows answers them. At most `CLEAR_MAX`, the first read."""
+    """The notes that are there now; the round that follows answers them. At most `CLEAR_MAX`, the first read.
+
+    When reading them hangs they count all the same, and name no job.
+    """
     try:
         fd = os.open(paths.suspects, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return ()
     try:
         names = _names(fd, CLEAR_MAX)
-        return tuple(_read(fd, n) if i < READ_MAX else Note(n) for i, n in enumerate(names))
     finally:
         os.close(fd)
+    if not names:
+        return ()
+    read = _apart(paths, lambda fd: json.dumps([_read(fd, n) for n in names[:READ_MAX]]), READ_S)
+    known = [Note(*fields) for fields in json.loads(read or b"[]")]
+    return (*known, *map(Note, names[len(known) :]))
 
 
 def consume(paths: Paths, notes: tuple[Note, ...]) -> None:
@@ -81,22 +92,25 @@ def consume(paths: Paths, notes: tuple[Note, ...]) -> None:
     for note in notes:
         if note.job:
             _remember(paths, note)
-    try:
-        fd = os.open(paths.suspects, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+    if any(note.job for note in notes):
+        _make_room(f"{paths.run}/answered")
+    if not notes:
         return
-    try:
-        _clear(fd, [n.name for n in notes])
-    finally:
-        os.close(fd)
+    told = _apart(paths, lambda fd: _clear(fd, [n.name for n in notes]), CLEAR_S)
+    if told != b"":
+        log.warning("notes-not-removed", why=(told or b"it took too long").decode("utf-8", "replace"))
 
 
 def answered(paths: Paths, job: str) -> frozenset[int]:
     """The uids that left a note naming this job here and were answered; the job's own uid must be among them."""
     if not _is_job(job):
         return frozenset()
-    text = (files.read_small(f"{paths.run}/answered/{job}") or b"").decode("ascii", "replace")
-    return frozenset(int(word) for word in text.split() if word.isdecimal())
+    return frozenset(_owners(f"{paths.run}/answered/{job}"))
+
+
+def naming(paths: Paths, job: str) -> frozenset[int]:
+    """The uids that left a note naming this job here, answered or not yet."""
+    return answered(paths, job) | {note.uid for note in take(paths) if note.job == job}
 
 
 def forget(paths: Paths, job: str) -> None:
@@ -111,7 +125,9 @@ def due_in(paths: Paths, interval_s: float, uptime: float) -> float:
         last = float(files.read_small(f"{paths.run}/note-round", 64) or b"-inf")
     except ValueError:
         return 0.0
-    return max(0.0, min(interval_s, last + interval_s - uptime))
+    if not last <= uptime:  # of a former boot: not every /run is empty then
+        return 0.0
+    return max(0.0, last + interval_s - uptime)
 
 
 def mark(paths: Paths, uptime: float) -> None:
@@ -153,33 +169,91 @@ def _remember(paths: Paths, note: Note) -> None:
         return
     try:
         files.ensure_dir(folder)
-        if not known and len(os.listdir(folder)) >= ANSWERS_MAX:
-            return
-        files.write_atomic(
-            f"{folder}/{note.job}", " ".join(map(str, sorted({*known, note.uid}))), durable=False
-        )
+        _put(folder, note.job, {*known, note.uid})
     except OSError as error:
         log.error("answer-not-kept", job=note.job, why=error)
 
 
-def _clear(fd: int, names: list[str]) -> None:
-    """Remove names, whatever they are. A folder's content is moved up and removed like the rest: no recursion."""
+def _owners(path: str) -> set[int]:
+    words = (files.read_small(path) or b"").decode("ascii", "replace").split()
+    return {int(word) for word in words if word.isdecimal()}
+
+
+def _put(folder: str, job: str, uids: set[int]) -> None:
+    files.write_atomic(f"{folder}/{job}", " ".join(map(str, sorted(uids))), durable=False)
+
+
+def _make_room(folder: str) -> None:
+    """Beyond `ANSWERS_MAX` jobs, who named the most of them loses some: nobody pushes another user's answer out."""
+    try:
+        names = [name for name in os.listdir(folder) if _is_job(name)]
+        if len(names) <= ANSWERS_MAX:
+            return
+        owners = {name: _owners(f"{folder}/{name}") or {-1} for name in names}
+        by_uid: dict[int, list[str]] = {}
+        for name in sorted(names, key=int, reverse=True):  # old jobs have the small numbers: they go first
+            for uid in owners[name]:
+                by_uid.setdefault(uid, []).append(name)
+        while len(owners) > ANSWERS_MAX:
+            _, most = max((len(jobs), uid) for uid, jobs in by_uid.items())
+            name = by_uid[most].pop()
+            owners[name].discard(most)
+            if not owners[name]:
+                del owners[name]
+                files.remove(f"{folder}/{name}")
+            else:
+                _put(folder, name, owners[name])
+    except OSError as error:
+        log.error("answers-not-thinned", why=error)
+
+
+def _apart(paths: Paths, work: Callable[[int], str], timeout_s: float) -> bytes | None:
+    """What `work` returns for a descriptor of the notes' folder, done in a child; None when it failed or hung."""
+
+    def child() -> bytes:
+        fd = os.open(paths.suspects, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return work(fd).encode()
+
+    try:
+        ran = proc.apart(child, timeout_s=timeout_s)
+    except OSError as error:
+        log.error("notes-not-read", why=error)
+        return None
+    return ran.stdout if ran.ok else None
+
+
+def _clear(fd: int, names: list[str]) -> str:
+    """Remove names, whatever they are; "" or what could not be removed.
+
+    A folder's content is moved up and removed like the rest: no recursion.
+    """
     left = CLEAR_MAX
     failures: list[str] = []
     while names and left > 0:
         name = names.pop()
         left -= 1
         try:
-            if stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+            if not _unlinked(fd, name):
                 names.extend(_flatten(fd, name, left))
-            else:
-                os.unlink(name, dir_fd=fd)
         except FileNotFoundError:
             continue
         except OSError as error:  # a folder that its owner is still filling: the next round sees it
             failures.append(f"{name}: {error.strerror}")
-    if failures:
-        log.warning("notes-not-removed", count=len(failures), first=failures[0])
+    return f"{len(failures)}, first {failures[0]}" if failures else ""
+
+
+def _unlinked(fd: int, name: str) -> bool:
+    """Remove a name that is no folder, or an empty one; False for a folder that holds something. Looks at nothing."""
+    try:
+        os.unlink(name, dir_fd=fd)
+    except IsADirectoryError:
+        try:
+            os.rmdir(name, dir_fd=fd)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            return False
+    return True
 
 
 def _flatten(top: int, name: str, limit: int) -> list[str]:
@@ -188,12 +262,10 @@ def _flatten(top: int, name: str, limit: int) -> list[str]:
     fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
     try:
         for inner in _names(fd, limit):
-            if stat.S_ISDIR(os.stat(inner, dir_fd=fd, follow_symlinks=False).st_mode):
+            if not _unlinked(fd, inner):
                 fresh = f"folder-{os.urandom(8).hex()}"
                 os.rename(inner, fresh, src_dir_fd=fd, dst_dir_fd=top)
                 moved.append(fresh)
-            else:
-                os.unlink(inner, dir_fd=fd)
     finally:
         os.close(fd)
     os.rmdir(name, dir_fd=top)

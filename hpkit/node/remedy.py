@@ -20,7 +20,7 @@ from hpkit.node import diskless
 from hpkit.node import record as records
 from hpkit.paths import Paths
 from hpkit.policy import budget, ownership
-from hpkit.policy.returning import DRAINED, Here, Record, extended, first_record
+from hpkit.policy.returning import DRAINED, INTENDED, Here, Record, extended, first_record
 from hpkit.policy.token import signed
 from hpkit.policy.verdict import culprit, reason_for
 from hpkit.slurm.client import Client, Node
@@ -117,7 +117,10 @@ def _look_and_drain(case: Case, deadline: float, pause: Pause) -> Outcome:
             records.clear(case.paths)
         raise
     log.audit("drained", node=case.node, reason=case.reason, verdict=case.report.verdict.value)
-    settle = time.monotonic() + SETTLE_S + 2 * case.config.slurm.timeout_s <= deadline
+    left, call_s = deadline - time.monotonic(), case.config.slurm.timeout_s
+    if left < call_s:  # the drain stands: it must not be lost with a hook that is ended while it waits
+        return Outcome("drained", f"{case.reason} (not read back: no time left)")
+    settle = SETTLE_S + 2 * call_s <= left
     if settle:
         pause(SETTLE_S)
     return _look_again(case, settle)
@@ -146,7 +149,13 @@ def _look_again(case: Case, settled: bool) -> Outcome:
 
 
 def step_back(client: Client, paths: Paths, name: str, why: str) -> Outcome:
-    """Give up a drain of ours that came too late for the budget. Call it only after a look that found it to be ours."""
+    """Give up a drain of ours that came too late for the budget. Call it only after a look that found it to be ours.
+
+    The record says so first: without Slurm's answer a node back in service would look as if a person had cured it.
+    """
+    held = records.load(paths)
+    if held is not None:
+        _keep(paths, held._replace(state=INTENDED))
     client.undrain(name)
     records.clear(paths)
     log.audit("drain-given-up", node=name, why=why)
@@ -165,7 +174,7 @@ def _held_already(case: Case, node: Node, held: Record | None) -> Outcome:
         held = first_record(case.report, case.reason, node.reason_at or case.clock.wall, case.here)
         _keep(case.paths, held._replace(node=case.node, state=DRAINED))
     elif held is not None and ownership.ours(node, held.reason):
-        grown = extended(held, case.report)._replace(state=DRAINED)
+        grown = extended(held, case.report, case.here)._replace(state=DRAINED)
         if grown != held:
             _keep(case.paths, grown)
     return Outcome("already-ours", node.reason)

@@ -14,6 +14,9 @@ from hpkit.policy.returning import Here, Record, counted, may_return
 from hpkit.slurm.client import Client, Node
 from hpkit.slurm.states import REBOOTING, unknown_words
 
+# An older drain was looked at before: a budget that is cut, or a cluster that shrinks, brings no bad node back.
+FRESH_S = 300.0
+
 
 def consider(
     client: Client,
@@ -57,7 +60,10 @@ def _consider(
     if not ownership.ours(node, record.reason):
         return _lost(paths, node)
     # A reason that Slurm has appended to carries a later time than our drain: only our own text is compared.
-    if node.reason == record.reason and (late := budget.overdrawn(node, ledger, config.drain)):
+    fresh = node.reason == record.reason and clock.wall - record.at <= max(
+        FRESH_S, 3 * config.hooks.interval_s
+    )
+    if fresh and (late := budget.overdrawn(node, ledger, config.drain)):
         return step_back(client, paths, record.node, late)
     missing = _slurm_missing(node) or may_return(
         record, report, Here(clock.boot_id, instance_id, devices_of(report))

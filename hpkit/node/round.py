@@ -68,6 +68,8 @@ def plan(site: config.Config, suites: Mapping[str, Sequence[str]], suite: str) -
     if unknown:
         raise ConfigError(unknown)
     checks = select(suites[suite])
+    if suites[suite] and not checks:
+        raise ConfigError((f"suites.{suite}: no check matches any of {', '.join(suites[suite])}",))
     trusting = verdict.hooks_of(suite, own, suites)
     return Plan(suite, checks, settings(checks, site), trusting, "health" in trusting)
 
@@ -154,10 +156,10 @@ def write_report(paths: Paths, report: Report) -> None:
 
 def last_report(paths: Paths, suite: str) -> Report | None:
     """The suite's last report; None when there is none that can be read."""
-    text = files.read_small(f"{paths.run}/report-{suite}.json", REPORT_LIMIT)
+    document = files.read_json(f"{paths.run}/report-{suite}.json", REPORT_LIMIT)
     try:
-        return report_from(json.loads(text or b"{}"))
-    except (ValueError, KeyError, TypeError):
+        return None if document is None else report_from(document)
+    except files.BROKEN:
         return None
 
 

@@ -45,11 +45,8 @@ def copy_path(paths: Paths) -> str:
 def _current(paths: Paths) -> tuple[config.Config, Suites]:
     """The configuration as the files have it, and all suites; raises ConfigError."""
     stamp = _stamp(paths)
-    document = _document(f"{paths.run}/config.json")
-    if document.get("stamp") == stamp:
-        found, problems = config.from_tree(document["config"])
-        if not problems:
-            return found, document["suites"]
+    if (kept := _kept(paths, stamp)) is not None:
+        return kept
     found = config.load(paths.etc, trusted_only=os.geteuid() == 0)
     suites: Suites = {**catalog.suites(), **found.suites}
     if _stamp(paths) == stamp:
@@ -60,6 +57,20 @@ def _current(paths: Paths) -> tuple[config.Config, Suites]:
     return found, suites
 
 
+def _kept(paths: Paths, stamp: list[list[Any]]) -> tuple[config.Config, Suites] | None:
+    """What was read for this stamp before, when it was kept as we write it."""
+    document = _document(f"{paths.run}/config.json")
+    if document.get("stamp") != stamp:
+        return None
+    try:
+        found, problems = config.from_tree(document["config"])
+        suites = {str(name): tuple(patterns) for name, patterns in document["suites"].items()}
+    except files.BROKEN:
+        return None
+    whole = suites and all(isinstance(p, str) for patterns in suites.values() for p in patterns)
+    return (found, suites) if whole and not problems else None
+
+
 def _stamp(paths: Paths) -> list[list[Any]]:
     """What changes when any file of the configuration does. Whoever may replace a file changes its inode or times."""
     folder = f"{paths.etc}/conf.d"
@@ -68,7 +79,7 @@ def _stamp(paths: Paths) -> list[list[Any]]:
     except OSError:
         names = []
     own = os.path.join(os.path.dirname(catalog.__file__), "suites.toml")
-    listed = (f"{paths.etc}/hpkit.toml", *(f"{folder}/{name}" for name in names), own)
+    listed = (paths.etc, folder, f"{paths.etc}/hpkit.toml", *(f"{folder}/{name}" for name in names), own)
     return [[__version__, os.geteuid()], *(_file_stamp(path) for path in listed)]
 
 
@@ -84,14 +95,14 @@ def _last_good(paths: Paths, use: Use[T], error: ConfigError) -> tuple[config.Co
     document = _document(copy_path(paths))
     using = "last good copy" if document else "defaults"
     log.error("config-bad", problems="; ".join(error.problems), using=using)
-    if document:
-        found, problems = config.from_tree(document)
-        try:
+    try:
+        if document:
+            found, problems = config.from_tree(document)
             if problems:
                 raise ConfigError(problems)
             return found, use(found, {**catalog.suites(), **found.suites})
-        except ConfigError as worse:
-            log.error("config-copy-bad", problems="; ".join(worse.problems), using="defaults")
+    except ConfigError as worse:
+        log.error("config-copy-bad", problems="; ".join(worse.problems), using="defaults")
     return config.Config(), use(config.Config(), catalog.suites())
 
 
@@ -103,16 +114,15 @@ def _keep(paths: Paths, found: config.Config) -> None:
 
 def _document(path: str) -> dict[str, Any]:
     """A JSON table of ours; empty when there is none."""
-    try:
-        document = json.loads(files.read_small(path, LIMIT) or b"{}")
-    except ValueError:
-        return {}
+    document = files.read_json(path, LIMIT)
     return document if isinstance(document, dict) else {}
 
 
 def _put(path: str, document: Mapping[str, Any], *, durable: bool = False) -> None:
+    """Keep a copy for root alone: the site's own files may be closed to users."""
     try:
         files.ensure_dir(os.path.dirname(path))
-        files.write_atomic(path, json.dumps(document, indent=1, sort_keys=True) + "\n", durable=durable)
+        text = json.dumps(document, indent=1, sort_keys=True) + "\n"
+        files.write_atomic(path, text, 0o600, durable=durable)
     except OSError as error:
         log.error("not-kept", what=path, why=error)

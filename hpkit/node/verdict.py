@@ -84,10 +84,13 @@ def trusted(paths: Paths, clock: Clock, hook: str, *, since: float = 0.0) -> Hel
 
 
 def covers(wide: Sequence[str], narrow: Sequence[str]) -> bool:
-    """Whether every pattern of `narrow` is matched by one of `wide`: then the wide suite asked all that is needed."""
+    """Whether every pattern of `narrow` is matched by one of `wide`: then the wide suite asked all that is needed.
+
+    `[!x]` and `?` may match the `*` of a pattern and not all that it stands for: such a pattern only covers itself.
+    """
     from fnmatch import fnmatchcase
 
-    return all(any(fnmatchcase(n, w) for w in wide) for n in narrow)
+    return all(n in wide or any(not {"[", "?"} & set(w) and fnmatchcase(n, w) for w in wide) for n in narrow)
 
 
 def hooks_of(suite: str, own: Mapping[str, str], suites: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

@@ -79,8 +79,8 @@ def _answer(paths: Paths, root: str, script: str) -> float:
 
 def _named(paths: Paths) -> proc.Stamp | None:
     """The process that the pidfile names."""
+    document = files.read_json(pidfile(paths))
     try:
-        document = json.loads(files.read_small(pidfile(paths)) or b"null")
         return proc.Stamp(int(document["pid"]), int(document["started"]))
-    except (ValueError, TypeError, KeyError):
+    except files.BROKEN:
         return None

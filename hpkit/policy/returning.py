@@ -101,11 +101,20 @@ def rebuilt(node: Node, now: float) -> Record | None:
     )
 
 
-def extended(record: Record, report: Report) -> Record:
-    """The record after a later failing round: more checks to pass, perhaps a heavier action; the passes begin anew."""
-    heaviest = max((record.action, *(f.action for f in _failures(report))), key=lambda action: action.weight)
+def extended(record: Record, report: Report, here: Here) -> Record:
+    """The record after a later failing round: more checks to pass, perhaps a heavier action; the passes begin anew.
+
+    When what the record asked for has happened and the node fails all the same, that cure is used up: what the new
+    failures ask for must happen once more, from here on.
+    """
+    new = max((f.action for f in _failures(report)), key=lambda action: action.weight, default=Action.NONE)
     checks = tuple(dict.fromkeys((*record.checks, *_failed(report))))
-    return record._replace(action=heaviest, checks=checks, passes=0)
+    if cure_missing(record, here):
+        return record._replace(
+            action=max(record.action, new, key=lambda a: a.weight), checks=checks, passes=0
+        )
+    record = record._replace(action=new, checks=checks, passes=0, reset_at=0.0, boot_id=here.boot_id)
+    return record._replace(instance_id=here.instance_id, devices=here.devices)
 
 
 def counted(record: Record, report: Report) -> Record:
@@ -121,14 +130,19 @@ def not_passed(record: Record, report: Report) -> str:
         statuses = {f.status for f in report.findings if f.check == check}
         if Status.PASS not in statuses or statuses & {Status.FAIL, Status.ERROR}:
             return f"{check} did not pass in the last round (suite {report.suite})"
+    culprits = {f.status for f in report.findings if (f.check, f.subject) == (record.check, record.subject)}
+    if record.subject and culprits - {Status.PASS}:  # that its neighbours pass says nothing about it
+        return f"{record.check} did not pass for {record.subject} (suite {report.suite})"
     return ""
 
 
 def may_return(record: Record, report: Report, here: Here) -> str:
     """What is still missing before the node may return, "" when nothing is. Call it with the `counted` record."""
-    missing = _cure_missing(record, report, here)
+    missing = cure_missing(record, here)
     if missing:
         return missing
+    if record.action is Action.REPLACE and report.suite not in DEEP:
+        return "a deep check (hpkit check --deep)"
     if why := not_passed(record, report):
         return why
     if record.action is Action.RETEST and record.passes < RETEST_PASSES:
@@ -136,8 +150,9 @@ def may_return(record: Record, report: Report, here: Here) -> str:
     return ""
 
 
-def _cure_missing(record: Record, report: Report, here: Here) -> str:
-    rebooted = bool(here.boot_id) and not token.same(record.boot_id, here.boot_id)
+def cure_missing(record: Record, here: Here) -> str:
+    """Which cure the record still waits for, whatever the checks say now; "" when it has happened."""
+    rebooted = bool(record.boot_id and here.boot_id) and not token.same(record.boot_id, here.boot_id)
     if record.action is Action.RETEST:
         return ""
     if record.action is Action.RESET:
@@ -145,17 +160,16 @@ def _cure_missing(record: Record, report: Report, here: Here) -> str:
     if record.action is Action.REBOOT:
         return "" if rebooted else "a reboot"
     if record.action is Action.REPLACE:
-        return _replacement_missing(record, report, here)
+        return _replacement_missing(record, here)
     return "a person: hpkit undrain"  # operator; and none, which never means healthy
 
 
-def _replacement_missing(record: Record, report: Report, here: Here) -> str:
+def _replacement_missing(record: Record, here: Here) -> str:
     known = bool(record.instance_id and here.instance_id)
     moved = known and not token.same(record.instance_id, here.instance_id)
-    swapped = bool(record.devices and here.devices) and not set(record.devices) <= set(here.devices)
-    if not (moved or swapped):
-        return "a replacement of the node or the device"
-    return "" if report.suite in DEEP else "a deep check (hpkit check --deep)"
+    gone, new = set(record.devices) - set(here.devices), set(here.devices) - set(record.devices)
+    swapped = bool(gone) and len(new) >= len(gone)  # one that only went missing was not replaced
+    return "" if moved or swapped else "a replacement of the node or the device"
 
 
 def _failures(report: Report) -> list[Finding]:

@@ -30,10 +30,13 @@ def reason_of(finding: Finding) -> str:
 
 
 def one_line(text: str, limit: int = LIMIT) -> str:
-    """Printable ASCII, one line, at most `limit` characters, no square brackets: Slurm's own `[user@time]` follows."""
-    flat = " ".join(text.translate(_BRACKETS).encode("ascii", "replace").decode().split())
+    """Printable ASCII, one line, at most `limit` characters, as Slurm keeps it.
+
+    Slurm's own `[user@time]` follows a reason, and scontrol takes a double quote at its end away.
+    """
+    flat = " ".join(text.translate(_PLAIN).encode("ascii", "replace").decode().split())
     plain = "".join(c if c.isprintable() else "?" for c in flat)
     return plain if len(plain) <= limit else plain[: limit - 3].rstrip() + "..."
 
 
-_BRACKETS = str.maketrans("[]", "()")
+_PLAIN = str.maketrans('[]"', "()'")

@@ -100,7 +100,8 @@ def table(host: Host) -> tuple[Mount, ...]:
             raise CannotTell(f"{MOUNTINFO}: {first}; {MOUNTS}: {data.why}")
     if not data.endswith(b"\n"):
         raise CannotTell("the mount table is empty or cut off")
-    rows = data.decode("utf-8", "surrogateescape").splitlines()
+    # Not splitlines: users name mount points, and the kernel escapes no other letter that ends a line for Python.
+    rows = data.decode("utf-8", "surrogateescape").split("\n")[:-1]
     return tuple(_layered_row(row) if layered else _plain_row(row) for row in rows)
 
 

@@ -6,9 +6,11 @@ line that a crash tore is passed over. A job id that Slurm gives out again begin
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +20,7 @@ from hpkit.resume.facts import Past
 SCHEMA = "hpkit.attempt/1"
 READ_LIMIT = 16 << 20
 LOCK_S = 5.0
+WORDS_MAX, WORD_MAX = 64, 256
 
 
 class Key(NamedTuple):
@@ -43,13 +46,15 @@ class Read(NamedTuple):
 def key_of(env: Mapping[str, str]) -> Key:
     """The present job from its environment; array tasks by `A_T`, which is what scontrol must be told."""
     array, task = env.get("SLURM_ARRAY_JOB_ID", ""), env.get("SLURM_ARRAY_TASK_ID", "")
-    job = f"{array}_{task}" if array and task else env.get("SLURM_JOB_ID", "")
+    job = f"{array}_{task}" if array and task else env.get("SLURM_JOB_ID") or env.get("SLURM_JOBID", "")
     return Key(env.get("SLURM_CLUSTER_NAME", "cluster"), job)
 
 
 def home_folder(env: Mapping[str, str]) -> str:
     """The folder of last resort, where each run leaves at least a link: $XDG_STATE_HOME/hpkit/runs."""
-    state = env.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    state = env.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):  # as its specification wants it
+        state = os.path.join(os.path.expanduser("~"), ".local", "state")
     return os.path.join(state, "hpkit", "runs")
 
 
@@ -64,6 +69,12 @@ def folders(state_dir: str, checkpoint_dir: str, env: Mapping[str, str]) -> tupl
         os.path.join(os.path.dirname(os.path.abspath(checkpoint_dir)), ".hpkit") if checkpoint_dir else ""
     )
     return tuple(filter(None, (beside, home_folder(env))))
+
+
+def brief(argv: Sequence[str]) -> list[str]:
+    """A command line for the record: long ones are cut, so that many attempts of them can still be read back."""
+    kept = [word if len(word) <= WORD_MAX else word[:WORD_MAX] + "…" for word in argv[:WORDS_MAX]]
+    return kept + ["…"] * (len(argv) > WORDS_MAX)
 
 
 class Record:
@@ -98,9 +109,9 @@ class Record:
             return
         try:
             os.makedirs(folder, exist_ok=True)
-            if os.path.lexists(name):
+            if os.path.islink(name):
                 os.unlink(name)
-            os.symlink(self.path, name)
+            os.symlink(self.path, name)  # not over a record of its own, which stays
         except OSError as error:
             self.trouble = f"{name}: {error.strerror}"
 
@@ -123,7 +134,7 @@ class Record:
 def read(path: str) -> Read:
     """The latest run in a record."""
     try:
-        with open(path, "rb") as file:
+        with open(_open(path, os.O_RDONLY), "rb") as file:
             data = file.read(READ_LIMIT + 1)
     except FileNotFoundError:
         return Read()
@@ -175,21 +186,42 @@ def _lines(data: bytes) -> Iterator[Mapping[str, Any]]:
     for line in data.splitlines():
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(event, dict) and event.get("schema") == SCHEMA and isinstance(event.get("event"), str):
+        if isinstance(event, dict) and event.get("schema") == SCHEMA and _sound(event):
             yield event
+
+
+def _sound(event: Mapping[str, Any]) -> bool:
+    """Whether the facts that are reckoned with later are of the kind that we write."""
+    lists = (event.get(name, []) for name in ("nodes", "excluded"))
+    return (
+        isinstance(event.get("event"), str)
+        and isinstance(event.get("at"), (int, float))
+        and isinstance(event.get("restart"), int)
+        and all(isinstance(one, list) and all(isinstance(name, str) for name in one) for one in lists)
+    )
+
+
+def _open(path: str, flags: int) -> int:
+    """A descriptor of a regular file; raises OSError, also for anything else, and never waits."""
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return fd
 
 
 def _append(path: str, line: bytes) -> None:
     """Append a whole line, after a newline when the last one was torn. Raises OSError."""
-    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = _open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
         _lock(fd)
         end = os.lseek(fd, 0, os.SEEK_END)
         if end and os.pread(fd, 1, end - 1) != b"\n":
             line = b"\n" + line
-        os.write(fd, line)
+        if os.write(fd, line) < len(line):
+            raise OSError(errno.ENOSPC, "only a part was written", path)
         os.fsync(fd)
     finally:
         os.close(fd)

@@ -1,7 +1,8 @@
 """Evidence → cause. Pure.
 
 Order of evidence: what Slurm itself did to the job, then each node: root's answer, Slurm's node state, the witness's
-own look. `user` needs a root answer from every node; anything less is `unknown`.
+own look. `user` needs a root answer from every node; anything less is `unknown`, and so is a step that Slurm could not
+start on healthy nodes: the program did not fail, it did not run.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def judge(evidence: Evidence) -> Cause:
     blamed = [(n.name, why) for n in evidence.nodes if (why := blame(n, evidence.begun))]
     if blamed:
         return Cause("hardware", tuple(name for name, _ in blamed), _joined(blamed))
+    if evidence.unlaunched:
+        return Cause("unknown", (), f"the step was not started everywhere ({evidence.unlaunched})")
     silent = [(n.name, why) for n in evidence.nodes if (why := _missing(n, evidence.begun))]
     if evidence.nodes and not silent:
         count = len(evidence.nodes)

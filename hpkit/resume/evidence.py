@@ -66,7 +66,9 @@ def gather(
     Nothing is asked of the nodes when Slurm itself ended the job. `signal_of` tells the ending signal that hp-srun got.
     """
     job, trouble = read_job(client, job_id)
-    evidence = Evidence(ended.code, ended.begun, ended.ended, signal_of(), job, trouble)
+    evidence = Evidence(
+        ended.code, ended.begun, ended.ended, signal_of(), job, trouble, unlaunched=ended.unlaunched
+    )
     if judge(evidence).kind == "scheduler":
         return evidence
     names = job_nodes(client, job, env)
@@ -78,7 +80,7 @@ def gather(
     job, trouble = read_job(client, job_id)
     states = node_states(client, names) or states
     nodes = tuple(_facts(n, states, witnesses) for n in names)
-    return Evidence(ended.code, ended.begun, ended.ended, signal_of(), job, trouble, nodes)
+    return evidence._replace(signal=signal_of(), job=job, job_trouble=trouble, nodes=nodes)
 
 
 def job_nodes(client: Client, job: Job | None, env: Mapping[str, str]) -> tuple[str, ...]:

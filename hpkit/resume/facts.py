@@ -36,7 +36,8 @@ class NodeFacts(NamedTuple):
 class Evidence(NamedTuple):
     """Everything known about a failed step. Times are wall seconds.
 
-    `code` is srun's exit code; `signal` the ending signal that hp-srun itself got around the failure, 0 for none;
+    `code` is the step's exit code; `signal` the ending signal that hp-srun itself got around the failure, 0 for none;
+    `unlaunched` is what srun said of tasks that it could not start, "" for none;
     `job` is the job as Slurm shows it after the failure, None when Slurm did not answer (`job_trouble` says why).
     """
 
@@ -47,6 +48,7 @@ class Evidence(NamedTuple):
     job: Job | None = None
     job_trouble: str = ""
     nodes: tuple[NodeFacts, ...] = ()
+    unlaunched: str = ""
 
 
 class Cause(NamedTuple):

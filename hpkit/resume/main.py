@@ -18,7 +18,6 @@ from hpkit.resume.placeholders import Source
 from hpkit.resume.settings import Settings
 from hpkit.resume.srun_options import Table, from_help
 
-NOT_FOUND = 127
 HELP_S = 10.0
 ASKED = "-"
 ASKS_ONLY = ("help", "usage", "version", "test-only", "autocomplete")
@@ -52,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(USAGE, end="")
         return 0
     env = dict(os.environ)
+    command = Command(tuple(words), (), ())
     try:
         command = options.parse(words, _installed)
         chosen = _settings(command, env)
@@ -59,6 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except HpkitError as error:
         say(error.message + (f" ({error.hint})" if error.hint else ""))
         return EXIT_USAGE
+    except Exception as error:  # noqa: BLE001  # the rule above all: our own failure must not cost the job
+        say(f"cannot prepare the step ({type(error).__name__}: {error}); running srun as it is")
+        return _become(placeholders.fill(command, Source()), Source(), env)
     return _go(command, chosen, source, env)
 
 
@@ -100,14 +103,9 @@ def _why_bare(command: Command, chosen: Settings, env: dict[str, str]) -> str:
 
 
 def _become(command: Command, source: Source, env: dict[str, str]) -> int:
-    from hpkit import proc
+    from hpkit.resume.supervisor import become
 
-    argv = ("srun", *command.words)
-    try:
-        proc.become(argv, {**env, **placeholders.variables(source, 1)})
-    except OSError as error:
-        say(f"srun cannot be started: {error.strerror}")
-        return NOT_FOUND
+    return become(("srun", *command.words), {**env, **placeholders.variables(source, 1)})
 
 
 def _settings(command: Command, env: dict[str, str]) -> Settings:

@@ -19,11 +19,10 @@ from hpkit.resume.plan import decide, exclusion
 from hpkit.resume.requeue import Order
 from hpkit.resume.settings import Settings
 from hpkit.resume.signals import Inbox
-from hpkit.resume.supervisor import Ended, srun_argv, supervise
+from hpkit.resume.supervisor import Ended, become, srun_argv, supervise
 from hpkit.slurm.client import Client, Job
 
 SIGNAL_WINDOW_S = 60.0  # an ending signal this long before the step's end may be why it ended
-NOT_FOUND = 127
 
 
 class Run(NamedTuple):
@@ -45,13 +44,14 @@ class Run(NamedTuple):
         inbox = Inbox()
         argv = srun_argv(self.command, self.env)
         self._note_start(argv)
-        extra = placeholders.variables(self.source, self.past.attempt)
+        env = {**self.env, **placeholders.variables(self.source, self.past.attempt)}
         listen = not self.command.gives("pty")  # the terminal is the task's then
         try:
-            ended = supervise(argv, {**self.env, **extra}, inbox, self.batch.place, listen=listen)
-        except OSError as error:
-            say(f"srun cannot be started: {error.strerror}")
-            return NOT_FOUND
+            ended = supervise(argv, env, inbox, self.batch.place, listen=listen)
+        except OSError as error:  # a limit on processes or files, or there is no srun at all
+            say(f"srun cannot be started beside us ({error.strerror})")
+            inbox.release()
+            return become(argv, env)
         if ended.code == 0:
             self.record.append("end", code=0, seconds=round(ended.ended - ended.begun, 3))
             return 0
@@ -66,7 +66,8 @@ class Run(NamedTuple):
     def _note_start(self, argv: tuple[str, ...]) -> None:
         started = self.job.start_at if self.job else None
         source = {"checkpoint": self.source.path, "step": self.source.step}
-        if not self.record.append("start", attempt=self.past.attempt, argv=argv, job_start=started, **source):
+        facts = {"argv": attempts.brief(argv), "job_start": started, **source}
+        if not self.record.append("start", attempt=self.past.attempt, **facts):
             say(f"this attempt cannot be recorded ({self.record.trouble})")
 
     def _failed(self, ended: Ended, inbox: Inbox) -> int:
@@ -113,11 +114,11 @@ class Run(NamedTuple):
         return own if plan.gives_up and own is not None else ended.code
 
     def _requeue(self, plan: Plan, cause: Cause, found: Evidence, ended: Ended, inbox: Inbox) -> int:
+        order = Order(self.key.job, self.settings.begin_in_s, self._exclusion(cause, found.job))
         inbox.take()
         number = inbox.ending_since(ended.ended)
         if number:
             return self._stop(Plan("stop", f"hp-srun was sent {inbox.name(number)}"), ended)
-        order = Order(self.key.job, self.settings.begin_in_s, self._exclusion(cause, found.job))
         say(f"requeueing job {order.job}, to start again in {order.begin_in_s} s")
         why = requeue.carry_out(self.client, order, plan, cause, self.record, say=say)
         if why:
@@ -143,6 +144,8 @@ class Run(NamedTuple):
 
 def prepare(command: Command, settings: Settings, source: Source, env: Mapping[str, str]) -> Run:
     """Everything that must be known before the step starts; a controller that does not answer is no hindrance."""
+    import shutil
+
     from hpkit import config
     from hpkit.errors import ConfigError
     from hpkit.paths import node_root, paths
@@ -154,6 +157,9 @@ def prepare(command: Command, settings: Settings, source: Source, env: Mapping[s
         ).slurm
     except ConfigError:
         site = config.SlurmConfig()
+    beside = shutil.which("srun", path=env.get("PATH"))
+    if beside and not site.bin:  # where this srun is, its scontrol is too
+        site = site._replace(bin=os.path.dirname(os.path.abspath(beside)))
     client = connect(site, trusted_only=False)
     key = attempts.key_of(env)
     job, trouble = evidence.read_job(client, key.job)
@@ -200,4 +206,4 @@ def _announce(run: Run) -> None:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() else 0
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0

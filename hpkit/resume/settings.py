@@ -56,7 +56,8 @@ def _choice(*words: str) -> Callable[[str], str]:
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
     def parse(value: str) -> int:
-        if not (value.isascii() and value.isdecimal()) or not low <= int(value) <= high:
+        digits = value.isascii() and value.isdecimal() and len(value) <= len(str(high))
+        if not digits or not low <= int(value) <= high:
             raise _Bad(f"a whole number from {low} to {high}")
         return int(value)
 

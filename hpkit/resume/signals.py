@@ -59,6 +59,10 @@ class Inbox:
         self.seen: list[Got] = []
         signal.pthread_sigmask(signal.SIG_BLOCK, self.watched)
 
+    def release(self) -> None:
+        """Let the signals through again: another program is about to take our place."""
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self.watched)
+
     def wait(self, timeout_s: float) -> Got | None:
         """The next signal (SIGCHLD included: a child has changed), None after `timeout_s` seconds without one."""
         info = signal.sigtimedwait(self.watched, timeout_s)

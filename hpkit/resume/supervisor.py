@@ -9,21 +9,27 @@ from typing import NamedTuple
 
 from hpkit import proc
 from hpkit.resume.echo import Echo, TaskEnd, own_code
+from hpkit.resume.messages import say
 from hpkit.resume.options import Command
 from hpkit.resume.signals import Inbox, Place, must_forward, stop_self
 
 KILL_OPTION = "kill-on-bad-exit"
 KILL_VARIABLE = "SLURM_KILL_BAD_EXIT"
+NOT_FOUND = 127
 TICK_S = 5.0  # a lost SIGCHLD costs at most this long
 
 
 class Ended(NamedTuple):
-    """How a step ended: the step's own code, when (wall seconds), and the task that failed first, if srun told."""
+    """How a step ended: the step's own code, when (wall seconds), and the task that failed first, if srun told.
+
+    `unlaunched`: what srun said of tasks that it could not start; the code is then never 0.
+    """
 
     code: int
     begun: float
     ended: float
     first: TaskEnd | None = None
+    unlaunched: str = ""
 
 
 def srun_argv(command: Command, env: Mapping[str, str], srun: str = "srun") -> tuple[str, ...]:
@@ -41,6 +47,15 @@ def srun_argv(command: Command, env: Mapping[str, str], srun: str = "srun") -> t
     return (srun, *words)
 
 
+def become(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    """Let srun take our place; returns only where that is not possible, with a shell's code for it."""
+    try:
+        proc.become(argv, env)
+    except OSError as error:
+        say(f"srun cannot be started: {error.strerror}")
+        return NOT_FOUND
+
+
 def exit_code(status: int) -> int:
     """A wait status as a shell shows it: 128 + N for a program that signal N ended."""
     return 128 - status if status < 0 else status
@@ -51,12 +66,13 @@ def supervise(
 ) -> Ended:
     """Run srun in our own process group, so that the terminal stays its terminal, and pass signals on.
 
-    With `listen` its standard error goes through us (echo.py). Raises OSError when srun cannot be started.
+    With `listen` its standard error goes through us (echo.py), where that is possible. Raises OSError when srun cannot
+    be started.
     """
+    echo = Echo.possible() if listen else None
     begun = time.time()
-    if not listen:
+    if echo is None:
         return Ended(exit_code(_watch(proc.foreground(argv, env=env), inbox, place)), begun, time.time())
-    echo = Echo()
     try:
         child = proc.foreground(argv, env=env, stderr=echo.writer)
     except OSError:
@@ -66,7 +82,8 @@ def supervise(
     status = _watch(child, inbox, place)
     ended = time.time()
     echo.finish()
-    return Ended(own_code(exit_code(status), echo.first), begun, ended, echo.first)
+    code = own_code(exit_code(status), echo.first, echo.unlaunched)
+    return Ended(code, begun, ended, echo.first, echo.unlaunched)
 
 
 def _watch(child: proc.Child, inbox: Inbox, place: Place) -> int:

@@ -81,12 +81,15 @@ def _node(text: str) -> Node:
     name = re.match(r"NodeName=(\S+)\s", text)
     if name is None or state is None:
         raise SlurmError("garbled", f"a node that cannot be read: {_short(text)}")
+    flags = node_flags(state[1])
+    if not flags:
+        raise SlurmError("garbled", f"the state of node {name[1]} cannot be read: {_short(state[1])}")
     before, after = text[: state.start()], text[state.end() - 1 :]
     reason, by, at = _reason(after, lines="\n   " in before)
     partitions = _field(after, "Partitions")
     return Node(
         name=name[1],
-        flags=node_flags(state[1]),
+        flags=flags,
         reason=reason,
         reason_by=by,
         reason_at=at,

@@ -13,7 +13,7 @@ from hpkit import pids
 from hpkit.errors import HpkitError
 from hpkit.paths import paths
 from hpkit.sandbox import cluster as clusters
-from hpkit.sandbox import ground
+from hpkit.sandbox import ground, leftovers
 from hpkit.sandbox.cluster import Cluster
 
 QUEUE_S = 120  # a job whose node reported while the controller was away completes at the next reminder
@@ -57,6 +57,18 @@ def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
         yield session_cluster
     finally:
         tidy(session_cluster)
+
+
+@pytest.fixture
+def silent(cluster: Cluster) -> Iterator[None]:
+    """No background rounds, and nobody who answers notes, until the test is over."""
+    health = Path(cluster.folder, "hooks/prolog/hpkit-health")
+    text = health.read_text()
+    health.write_text("#!/bin/sh\nexit 0\n")
+    for stamp in leftovers.watchers(cluster.state):
+        pids.end(stamp)
+    yield
+    health.write_text(text)
 
 
 def tidy(cluster: Cluster) -> None:

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hpkit import pids
 from hpkit.paths import paths
 from hpkit.sandbox import cluster as clusters
-from hpkit.sandbox import leftovers
 from hpkit.sandbox.cluster import Cluster
 from hpkit.sandbox.training import Plan, Run, template
 
@@ -294,18 +292,6 @@ def test_without_an_answer_of_root_the_cause_is_unknown(run: Run, silent: None) 
     die(run)
     assert "cause: unknown" in run.await_("the cause is told", lambda: cause(run))
     run.await_("an unknown cause is retried", lambda: run.job().restarts or None)
-
-
-@pytest.fixture
-def silent(cluster: Cluster) -> Iterator[None]:
-    """No background rounds, and nobody who answers notes, until the test is over."""
-    health = Path(cluster.folder, "hooks/prolog/hpkit-health")
-    text = health.read_text()
-    health.write_text("#!/bin/sh\nexit 0\n")
-    for stamp in leftovers.watchers(cluster.state):
-        pids.end(stamp)
-    yield
-    health.write_text(text)
 
 
 def cause(run: Run) -> str | None:

@@ -48,6 +48,8 @@ elif "node" in sys.argv:
         if node["reason"]:
             print(f"   Reason={{node['reason']}} [root@{{node.get('at', '2026-01-01T00:00:00')}}]")
         print()
+elif "job" in sys.argv:
+    sys.exit("slurm_load_jobs error: Invalid job id specified")
 else:
     sys.exit("invalid entity")
 """

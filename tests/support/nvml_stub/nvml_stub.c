@@ -1,6 +1,6 @@
 /* A libnvidia-ml.so.1 that tells what a text file says, for the real pynvml to call.
  *
- * NVML_STUB names the file, one `key=value` a line, read anew at each call:
+ * NVML_STUB names the file, one `key=value` a line, read once by each process (a driver opens no file at each call):
  *   init=CODE            what nvmlInit returns          count=N               how many GPUs there are
  *   N.handle=CODE        no handle for GPU N            N.all=CODE            every call on GPU N returns CODE
  *   N.ECC_COUNTER=VALUE  a counter, or -CODE for an error: volatile_uncorrected, aggregate_corrected, ...
@@ -26,21 +26,25 @@ static struct device devices[64];
 
 static int text(const char *key, char *value, size_t size)
 {
-    char line[256];
-    FILE *file = fopen(getenv("NVML_STUB") ? getenv("NVML_STUB") : "/nonexistent", "r");
-    int found = 0;
+    static char lines[256][128];
+    static int count = -1;
     size_t length = strlen(key);
-    if (!file)
-        return 0;
-    while (!found && fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\n")] = 0;
-        if (!strncmp(line, key, length) && line[length] == '=') {
-            snprintf(value, size, "%s", line + length + 1);
-            found = 1;
+    if (count < 0) {
+        FILE *file = fopen(getenv("NVML_STUB") ? getenv("NVML_STUB") : "/nonexistent", "r");
+        count = 0;
+        while (file && count < 256 && fgets(lines[count], sizeof lines[count], file)) {
+            lines[count][strcspn(lines[count], "\n")] = 0;
+            count++;
         }
+        if (file)
+            fclose(file);
     }
-    fclose(file);
-    return found;
+    for (int i = 0; i < count; i++)
+        if (!strncmp(lines[i], key, length) && lines[i][length] == '=') {
+            snprintf(value, size, "%s", lines[i] + length + 1);
+            return 1;
+        }
+    return 0;
 }
 
 static long long number(const char *key, long long otherwise)

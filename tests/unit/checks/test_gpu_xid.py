@@ -143,6 +143,17 @@ def test_a_programs_own_fault_never_fails(code: int) -> None:
     assert lookup(code).status in (Status.WARN, Status.PASS)
 
 
+@pytest.mark.parametrize("name", ["NVRM: Xid", "NVRM: Xid (PCI:", "NVRM: Xid (0000", "NVRM: Xid (PCI:"[:12]])
+@pytest.mark.parametrize(
+    "tail", ["[4111]: segfault at 0 ip 00 sp 00 error 4", " (4111) used greatest", " invoked oom-killer: x"]
+)
+def test_a_program_that_calls_itself_an_xid_takes_no_node_out(name: str, tail: str) -> None:
+    (found,) = findings(node(log(name + tail)), "gpu.xid")
+    assert (found.status.value, found.action.value) == ("warn", "none")
+    (found,) = findings(node(log(name + tail, at=NOW - 7200)), "gpu.xid")
+    assert found.status.value == "pass"
+
+
 def test_every_failing_code_has_an_action() -> None:
     assert all(
         (x.action.value != "none") == (x.status is Status.FAIL)

@@ -133,6 +133,13 @@ def test_wanted_paths_may_be_links_and_end_with_a_slash() -> None:
     assert short(findings(host, "host.mounts", want=want)) == [(p, "pass", "none") for p in want.mounts]
 
 
+@pytest.mark.parametrize("letter", ["\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+def test_a_users_mount_point_breaks_no_line_of_the_table(letter: str) -> None:
+    """FUSE lets users name mount points; the kernel escapes blanks, newlines and backslashes alone."""
+    row = f"40 21 0:5 / /home/u/a{letter}b rw - fuse.sshfs u@h{letter}: rw\n"
+    assert short(findings(disk(ROOMY, ROOT + row), "host.disk")) == [("/", "pass", "none")]
+
+
 def test_spaces_in_a_mount_point() -> None:
     table = ROOT + FSX.replace("/fsx rw", "/my\\040fsx rw", 1)
     host = Machine({"/proc/self/mountinfo": table}, space={"/my fsx": ROOMY})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -220,6 +221,8 @@ def test_the_background_round_runs_though_another_hook_just_did(node: NodeRoot) 
         "[hooks]\nprolog = 3\n",
         '[hooks.prolog]\nsuite = "no-such"\nbudget_s = 10.0\n',
         '[checks."host.disk"]\nno_such_option = 1\n',
+        f"[drain]\nmax_nodes = 1{'0' * 400}\n",
+        '[suites]\nprolog = ["hots.*", "gpus.*"]\n',
     ],
 )
 def test_a_bad_config_is_replaced_by_the_last_good_one(node: NodeRoot, broken: str) -> None:
@@ -230,7 +233,24 @@ def test_a_bad_config_is_replaced_by_the_last_good_one(node: NodeRoot, broken: s
     assert ran.rc == hook.REJECT, "the last good copy enforces"
     assert "event=config-bad" in node.log() and 'using="last good copy"' in node.log()
     node.hook("health")
-    assert json.loads((node.lib_dir / "config.json").read_text())["mode"] == "enforce"
+    kept = node.lib_dir / "config.json"
+    assert json.loads(kept.read_text())["mode"] == "enforce"
+    for copy in (kept, node.run_dir / "config.json"):
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600, "the site's file may be closed to users"
+
+
+@pytest.mark.parametrize("loose", ["etc/hpkit", "etc/hpkit/conf.d"])
+def test_a_user_who_takes_a_config_file_away_changes_nothing(node: NodeRoot, loose: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root's hooks are that strict")
+    node.configure("observe", '[hooks]\nwatcher = "none"\n')
+    node.put("etc/hpkit/conf.d/50-site.toml", 'mode = "enforce"\n')
+    node.hook("health")
+    os.chmod(node.base / loose, 0o777)
+    (node.base / "etc/hpkit/conf.d/50-site.toml").rename(node.base / "away.toml")
+    node.disk(used=100)
+    assert node.hook("prolog").rc == hook.REJECT
+    assert "writable by group or others" in node.log()
 
 
 def test_a_changed_config_is_read_at_once(node: NodeRoot) -> None:
@@ -274,11 +294,22 @@ def test_a_config_that_a_user_can_write_is_refused(node: NodeRoot) -> None:
 
 
 def test_hpkits_own_fault_stops_no_job(node: NodeRoot) -> None:
+    node.configure(more='[hooks]\nwatcher = "none"\n')
+    node.put("etc/hpkit/hpkit.toml", 'mode = "enforce"\n[want]\nmounts = ["/fsx\\u0000"]\n')
     node.run_dir.parent.mkdir(parents=True)
     node.run_dir.write_text("not a folder")
     ran = node.hook("prolog")
     assert (ran.rc, ran.text) == (0, "")
-    assert "event=hook-crashed hook=prolog" in node.log()
+
+
+def test_without_a_folder_for_its_state_a_hook_still_judges(node: NodeRoot) -> None:
+    node.run_dir.parent.mkdir(parents=True)
+    node.run_dir.write_text("not a folder")
+    assert node.hook("prolog").rc == 0
+    node.disk(used=100)
+    assert node.hook("prolog").rc == 101
+    assert node.node()["state"] == "IDLE+DRAIN"
+    assert "event=no-lock" in node.log()
 
 
 EPILOG = {"SLURM_JOB_ID": "12", "SLURM_JOB_UID": "1000", "SLURM_NODELIST": "n[1-2]"}
@@ -303,13 +334,45 @@ def test_the_epilog_of_a_failed_job_distrusts_the_verdict(
 
 def test_a_note_makes_the_epilog_run_and_is_consumed(node: NodeRoot) -> None:
     node.hook("health")
-    note = node.run_dir / "suspects" / "job-12-x"
-    note.write_text('{"job": "12", "uptime": 1.0}')
-    os.chown(note, 1000, 1000)
+    notes = [leave_note(node, job, 1000) for job in ("12", "13")]
     node.hook("epilog", **EPILOG)
     assert node.state("report-epilog.json") is not None
-    assert not note.exists()
-    assert (node.run_dir / "answered" / "12").read_text() == "1000"
+    assert not any(note.exists() for note in notes)
+    assert (node.run_dir / "answered" / "13").read_text() == "1000"
+    assert not (node.run_dir / "answered" / "12").exists(), "its job is over here"
+
+
+def leave_note(node: NodeRoot, job: str, uid: int) -> Path:
+    """A suspect note as that user's hp-srun leaves it."""
+    note = node.run_dir / "suspects" / f"job-{job}-x"
+    note.write_text(json.dumps({"job": job, "uptime": 1.0}))
+    os.chown(note, uid, uid)
+    return note
+
+
+@pytest.mark.parametrize(("uid", "helped"), [(1000, True), (1001, False)])
+def test_a_note_of_the_jobs_owner_speeds_its_restart_up_before_it_is_answered(
+    node: NodeRoot, uid: int, helped: bool
+) -> None:
+    if os.geteuid() not in (0, uid):
+        pytest.skip("only root can give a file away")
+    node.hook("health")
+    leave_note(node, "12", uid)
+    node.hook("epilog", **EPILOG)
+    until = time.monotonic() + (20 if helped else 1)
+    while "helper-ended" not in node.log() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert ("helper=start job=12 outcome=gone" in node.log()) is helped
+
+
+def test_the_epilog_waits_for_the_jobs_step_daemons(node: NodeRoot) -> None:
+    node.hook("health")
+    title = "slurmstepd: [3999999999.0]"
+    with subprocess.Popen([title, "1.5"], executable="/bin/sleep") as last:
+        failed = {"SLURM_JOB_ID": "3999999999", "SLURM_JOB_EXIT_CODE2": "7:0"}
+        node.hook("epilog", **{**EPILOG, **failed})
+        assert last.poll() == 0
+    assert "steps-ended job=3999999999" in node.log()
 
 
 def test_the_epilog_forgets_what_was_answered(node: NodeRoot) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from hpkit import installing, proc
 from hpkit.node import verdict
+from tests.support.hanging_mount import hanging_mount
 
 SHELLS = [shell for shell in ("/bin/dash", "/bin/bash") if os.path.exists(shell)]
 BOOT = "0f6a9c1e-boot"
@@ -176,6 +177,18 @@ def test_a_note_makes_python_run(ground: Ground, name: str, note: str) -> None:
         path.touch()
     ground.hook(name)
     assert len(ground.calls()) == 1
+
+
+@BOTH
+def test_a_note_that_hangs_whoever_looks_at_it_only_counts(ground: Ground, name: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts")
+    ground.verdict(good())
+    note = ground.run_dir / "suspects" / "evil"
+    note.touch()
+    with hanging_mount(note):
+        assert ground.hook(name).failure == ""
+        assert len(ground.calls()) == 1
 
 
 @BOTH

@@ -52,12 +52,23 @@ def test_a_node_in_service_was_brought_back_by_a_person(world: World) -> None:
     assert world.slurm.writes == []
 
 
-@pytest.mark.parametrize("flags", ["IDLE+DRAIN", "DOWN", "IDLE+FAIL", "DOWN+DRAIN+NOT_RESPONDING"])
+@pytest.mark.parametrize(
+    "flags", ["IDLE+DRAIN", "DOWN", "IDLE+FAIL", "DOWN+DRAIN+NOT_RESPONDING", "IDLE+NEWFLAG", "NEWBASE"]
+)
 def test_a_node_that_is_still_out_was_not(world: World, flags: str) -> None:
     world.slurm.put("n1", flags=flags, reason=REASON, by="root", at=NOW - 50)
     assert not world.accept()
     assert past.load(world.paths).latched == (KEPT,)
     assert record.load(world.paths) is not None
+
+
+def test_a_record_of_another_name_is_not_this_nodes(world: World) -> None:
+    """A node that was renamed, or an image that was made of a drained one."""
+    held = record.load(world.paths)
+    assert held is not None
+    record.save(world.paths, held._replace(node="n7"))
+    assert not world.accept()
+    assert past.load(world.paths).latched == (KEPT,)
 
 
 def test_without_an_answer_nothing_is_accepted(world: World) -> None:

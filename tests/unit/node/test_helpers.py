@@ -16,7 +16,7 @@ from tests.support.fake_slurm import FakeSlurm, running
 LAUNCH_FAILED = "launch_failed_requeued_held"
 
 
-def pending(reason: str, *, restarts: int = 1, begin_in_s: float = 100.0, user_id: int = 1000) -> Job:
+def pending(reason: str, *, restarts: int = 1, begin_in_s: float = 3000.0, user_id: int = 1000) -> Job:
     job = running("812", "", user_id=user_id)
     return job._replace(
         flags=frozenset({"PENDING"}), reason=reason, restarts=restarts, eligible_at=time.time() + begin_in_s
@@ -173,12 +173,47 @@ def test_never_a_second_time_on_this_node_not_even_when_the_first_was_refused(pa
     story = Story(HELD)
 
     def refuse() -> None:
-        story.slurm.down = "timeout"
+        story.slurm.down = "denied"
 
     story.slurm.before_write = refuse
     assert release(story, paths) == "refused"
     story.slurm.before_write, story.slurm.down = None, ""
     assert release(story, paths) == "released before"
+    assert story.writes == []
+
+
+@pytest.mark.parametrize("kind", ["timeout", "unreachable"])
+def test_a_write_that_got_no_answer_is_asked_for_again(paths: Paths, kind: str) -> None:
+    story = Story(HELD)
+    calls = iter((kind, "", kind, ""))
+
+    def fail_once() -> None:
+        story.slurm.down = next(calls)
+
+    def pause(_seconds: float) -> None:
+        story.slurm.down = ""
+        if story.writes:
+            story.slurm.queue["812"] = pending("BeginTime")
+
+    story.slurm.before_write = fail_once
+    outcome = helpers.after_reject(story.slurm, paths, "n1", "812", 1000, watch_s=10, pause=pause)
+    assert outcome == "released, started"
+    assert [verb for verb, *_ in story.writes] == ["release", "start_now"]
+
+
+@pytest.mark.parametrize("kind", ["timeout", "unreachable"])
+def test_a_release_that_was_heard_without_an_answer_is_not_made_twice(paths: Paths, kind: str) -> None:
+    story = Story(HELD)
+
+    def heard() -> None:
+        story.slurm.down = kind
+
+    def pause(_seconds: float) -> None:
+        story.slurm.down = ""
+        story.slurm.queue["812"] = pending("Priority")
+
+    story.slurm.before_write = heard
+    assert helpers.release_held(story.slurm, paths, "n1", "812", pause=pause).endswith("Priority")
     assert story.writes == []
 
 

@@ -13,6 +13,7 @@ import pytest
 from hpkit import proc
 from hpkit.node import notes
 from hpkit.paths import Paths
+from tests.support.hanging_mount import hanging_mount
 
 ROOT = os.geteuid() == 0
 NOBODY = 65534 if ROOT else os.geteuid()  # only root can leave a note in the name of another
@@ -200,8 +201,54 @@ def test_the_memory_of_answers_is_bounded(paths: Paths, monkeypatch: pytest.Monk
     monkeypatch.setattr(notes, "UIDS_MAX", 2)
     many = tuple(notes.Note(f"n{job}-{uid}", uid, str(job)) for job in range(1, 9) for uid in (5, 6, 7))
     notes.consume(paths, many)
-    assert len(os.listdir(f"{paths.run}/answered")) == 3
-    assert notes.answered(paths, "1") == {5, 6}
+    assert sorted(os.listdir(f"{paths.run}/answered")) == ["6", "7", "8"]
+    assert notes.answered(paths, "8") == {5, 6}
+
+
+def test_who_names_many_jobs_pushes_out_his_own_answers_alone(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notes, "ANSWERS_MAX", 8)
+    notes.consume(paths, (notes.Note("a", 1001, "700"), notes.Note("b", 1001, "5")))
+    flood = tuple(notes.Note(f"f{job}", 666, str(job)) for job in range(1, 40))
+    notes.consume(paths, flood)
+    notes.consume(paths, (notes.Note("c", 1002, "701"), *flood))
+    assert len(os.listdir(f"{paths.run}/answered")) == 8
+    assert (notes.answered(paths, "700"), notes.answered(paths, "701")) == ({1001}, {1002})
+    assert 1001 in notes.answered(paths, "5"), "the job of one user, named by the other as well"
+
+
+@pytest.mark.skipif(not ROOT, reason="only root mounts")
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_note_that_hangs_whoever_looks_at_it(paths: Paths, kind: str) -> None:
+    """Where FUSE lets users mount for others (allow_other), the server of a mount need not answer anybody."""
+    leave(paths, "good", json.dumps({"job": "7"}))
+    evil = Path(paths.suspects, "evil")
+    if kind == "folder":
+        evil.mkdir()
+    else:
+        evil.touch()
+    with hanging_mount(evil):
+        taken = notes.take(paths)
+        assert {note.name for note in taken} == {"good", "evil"}
+        notes.consume(paths, taken)
+        assert [note.name for note in notes.take(paths)] == ["evil"]
+    notes.consume(paths, notes.take(paths))
+    assert not notes.any_left(paths)
+
+
+def test_much_in_folders_is_removed_in_pieces(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many folders hold however much, a round takes its second and goes on; later rounds do the rest."""
+    monkeypatch.setattr(notes, "CLEAR_S", 0.02)
+    for number in range(4):
+        Path(paths.suspects, f"d{number}").mkdir()
+        for inner in range(1000):
+            os.close(os.open(f"{paths.suspects}/d{number}/{inner}", os.O_CREAT | os.O_WRONLY))
+    rounds = 0
+    while notes.any_left(paths):
+        notes.consume(paths, notes.take(paths))
+        rounds += 1
+        assert rounds < 1000
 
 
 @pytest.mark.parametrize(
@@ -210,7 +257,9 @@ def test_the_memory_of_answers_is_bounded(paths: Paths, monkeypatch: pytest.Monk
         (None, 1000.0, 0.0),
         (1000.0, 1010.0, 50.0),
         (1000.0, 1060.0, 0.0),
-        (1000.0, 2.0, 60.0),
+        (1000.0, 2.0, 0.0),  # of a former boot
+        ("nan", 5.0, 0.0),
+        ("inf", 5.0, 0.0),
         ("rubbish", 5.0, 0.0),
     ],
 )

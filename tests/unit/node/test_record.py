@@ -83,8 +83,8 @@ def test_a_missing_key_is_no_record(paths: Paths) -> None:
     ("tag", "uuid", "expected"),
     [
         ("i-0abc", "ec2-uuid", "i-0abc"),
-        ("Not Specified", "4c4c-uuid", "4c4c-uuid"),
-        (None, "4c4c-uuid", "4c4c-uuid"),
+        ("Not Specified", "4c4c-uuid", "uuid-f2c695a8b66a1050"),  # a digest: the UUID is for root alone
+        (None, "4c4c-uuid", "uuid-f2c695a8b66a1050"),
         (None, None, ""),
     ],
 )

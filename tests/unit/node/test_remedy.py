@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -250,6 +251,14 @@ def test_jitter_comes_first_and_the_second_look_two_seconds_after_the_write(worl
 def test_a_short_deadline_leaves_the_second_look_to_the_background(world: World) -> None:
     assert world.take_out(deadline=0.0).kind == "drained"
     assert len(world.pauses) == 1
+
+
+def test_a_drain_without_time_to_read_it_back_is_told_at_once(world: World) -> None:
+    """Else the hook is ended while it waits for a slow controller, and the job starts on the drained node."""
+    assert world.take_out(deadline=time.monotonic() + 1.0).kind == "drained"
+    assert world.slurm.reads == 1
+    kept = record.load(world.paths)
+    assert kept is not None
 
 
 def test_a_full_disk_costs_the_record_and_not_the_drain(world: World) -> None:

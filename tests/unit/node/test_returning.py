@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hpkit.config import Config
+from hpkit import past
+from hpkit.config import Config, DrainConfig
+from hpkit.errors import SlurmError
 from hpkit.model import Action, Clock, Finding, Report, Status, View, action_of, verdict_of
-from hpkit.node import record
+from hpkit.node import by_hand, record
 from hpkit.node.remedy import Outcome
 from hpkit.node.returning import consider
 from hpkit.paths import Paths
@@ -150,6 +152,40 @@ def test_a_late_drain_steps_back_in_the_background_round(world: World) -> None:
     assert world.round(report("fail")).kind == "no-budget"
     assert world.slurm.writes == [("undrain", "n1")]
     assert world.kept is None
+
+
+@pytest.mark.parametrize(
+    "drain",
+    [DrainConfig(max_nodes=0, max_share=0.0), DrainConfig(max_nodes=1, max_share=0.0)],
+)
+def test_a_budget_that_is_cut_later_brings_no_bad_node_back(world: World, drain: DrainConfig) -> None:
+    for name in ("n1", "n3"):
+        world.slurm.put(name, flags="IDLE+DRAIN", reason=REASON, by="root", at=NOW - 1000 - (name == "n3"))
+    world.keep(at=NOW - 1000)
+    assert world.round(report("fail"), config=ENFORCE._replace(drain=drain)).kind == "waiting"
+    assert (world.slurm.writes, world.kept is None) == ([], False)
+
+
+def test_a_step_back_without_an_answer_is_no_return_by_hand(world: World) -> None:
+    """Slurm did it, and the answer was lost: the node is in service, and nobody said that it was cured."""
+    for name in ("n3", "n4"):
+        world.slurm.put(name, flags="IDLE+DRAIN", reason="hpkit: a.b: x", by="root", at=NOW - 101)
+    world.keep(state="drained")
+    plain = world.slurm.undrain
+
+    def undrain(name: str) -> None:
+        plain(name)
+        raise SlurmError("timeout", "no answer")
+
+    world.slurm.undrain = undrain  # type: ignore[method-assign]
+    kept = past.Past("boot-a", latched=(report("fail").findings[0],))
+    past.save(world.paths, kept)
+    assert world.round(report("fail")).kind == "no-answer"
+    assert world.slurm.table["n1"].flags == {"IDLE"}
+    assert not by_hand.accept(
+        lambda: world.slurm, world.paths, Clock(NOW, 50.0, "boot-a"), "n1", lambda: None
+    )
+    assert past.load(world.paths).latched == kept.latched
 
 
 def test_a_time_that_slurm_moved_makes_nobody_step_back(world: World) -> None:

@@ -84,6 +84,10 @@ def test_trusted(
         (("*",), ("anything.*", "gpu.xid"), True),
         (("gpu.xid",), (), True),
         ((), ("gpu.xid",), False),
+        (("gpu.[!x]*",), ("gpu.*",), False),
+        (("gpu.xi?",), ("gpu.xi*",), False),
+        (("gpu.[ce]*",), ("gpu.[ce]*",), True),
+        (("gpu.*",), ("gpu.[ce]*", "gpu.xi?"), True),
     ],
 )
 def test_covers(wide: tuple[str, ...], narrow: tuple[str, ...], expected: bool) -> None:

@@ -32,6 +32,7 @@ def fail(check: str, message: str, action: Action = Action.REBOOT, subject: str 
         ),
         ([fail("a.one", "x", Action.RETEST), fail("b.two", "y", Action.REPLACE)], "hpkit: b.two: y"),
         ([fail("a.one", "x"), fail("b.two", "y")], "hpkit: a.one: x"),
+        ([fail("a.one", 'said "no"')], "hpkit: a.one: said 'no'"),
         ([fail("a.one", "two\nlines [root@now]\té")], "hpkit: a.one: two lines (root@now) ?"),
     ],
 )

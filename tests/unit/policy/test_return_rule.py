@@ -40,11 +40,14 @@ def record(action: Action, **more: object) -> Record:
         (record(Action.REBOOT, reset_at=101.0), GOOD, SAME, "a reboot"),
         (record(Action.REBOOT), GOOD, OTHER, ""),
         (record(Action.REBOOT), GOOD, Here(""), "a reboot"),
+        (record(Action.REBOOT, boot_id=""), GOOD, OTHER, "a reboot"),
+        (record(Action.RESET, boot_id=""), GOOD, OTHER, "reset"),
         (record(Action.REPLACE), DEEP, OTHER, "replacement"),
         (record(Action.REPLACE), GOOD, Here("boot-b", "i-2"), "deep"),
         (record(Action.REPLACE), DEEP, Here("boot-b", "i-2"), ""),
         (record(Action.REPLACE), DEEP, Here("boot-b", "i-1", ("s1", "s9")), ""),
         (record(Action.REPLACE), DEEP, Here("boot-b", "i-1", ("s1", "s2", "s3")), "replacement"),
+        (record(Action.REPLACE), DEEP, Here("boot-b", "i-1", ("s1",)), "replacement"),
         (record(Action.REPLACE, instance_id=""), DEEP, Here("boot-b", "i-2"), "replacement"),
         (record(Action.OPERATOR, passes=99), DEEP, Here("boot-b", "i-2"), "person"),
         (record(Action.NONE, passes=99), DEEP, Here("boot-b", "i-2"), "person"),
@@ -66,6 +69,8 @@ def test_what_each_action_asks_for(kept: Record, last: Report, here: Here, missi
         report(finding("gpu.xid", "pass"), finding("gpu.count", "fail", Action.REBOOT)),
         report(finding("gpu.xid", "pass"), finding("gpu.count", "error")),
         report(finding("gpu.xid", "warn")),
+        report(finding("gpu.xid", "skip", subject="gpu3"), finding("gpu.xid", "pass", subject="gpu4")),
+        report(finding("gpu.xid", "warn", subject="gpu3"), finding("gpu.xid", "pass", subject="gpu4")),
     ],
 )
 def test_what_is_no_pass(last: Report) -> None:
@@ -86,11 +91,41 @@ def test_passes_count_in_a_row() -> None:
 
 def test_a_later_failure_asks_for_more() -> None:
     kept = record(Action.RETEST, passes=1)
-    grown = extended(kept, report(finding("gpu.count", "fail", Action.REPLACE), finding("gpu.xid", "pass")))
+    worse = report(finding("gpu.count", "fail", Action.REPLACE), finding("gpu.xid", "pass"))
+    grown = extended(kept, worse, SAME)
     assert (grown.action, grown.checks, grown.passes) == (Action.REPLACE, ("gpu.xid", "gpu.count"), 0)
-    lighter = extended(grown, report(finding("gpu.ecc", "fail", Action.RETEST)))
+    lighter = extended(grown, report(finding("gpu.ecc", "fail", Action.RETEST)), SAME)
     assert lighter.action is Action.REPLACE
     assert "gpu.ecc" in may_return(lighter._replace(action=Action.REBOOT), GOOD, OTHER)
+
+
+@pytest.mark.parametrize(
+    ("action", "cured", "cured_again"),
+    [
+        (Action.REBOOT, OTHER, Here("boot-c", "i-1", ("s1", "s2"))),
+        (Action.RESET, OTHER, Here("boot-c", "i-1", ("s1", "s2"))),
+        (Action.REPLACE, Here("boot-b", "i-2"), Here("boot-c", "i-3")),
+    ],
+)
+def test_a_cure_that_did_not_help_is_used_up(action: Action, cured: Here, cured_again: Here) -> None:
+    """The node fails once more after its reboot: a pass in that boot is the flapping that the rule is there for."""
+    kept = extended(record(action), report(finding("gpu.xid", "fail", action)), cured)
+    assert may_return(kept, DEEP, cured) != ""
+    assert may_return(kept, DEEP, cured_again) == ""
+
+
+def test_a_lighter_failure_after_the_cure_needs_its_own_cure() -> None:
+    kept = extended(record(Action.REBOOT), report(finding("host.disk", "fail", Action.RETEST)), OTHER)
+    both = report(finding("gpu.xid", "pass"), finding("host.disk", "pass"))
+    assert "passed 1 time" in may_return(counted(kept, both), both, OTHER)
+    assert may_return(counted(counted(kept, both), both), both, OTHER) == ""
+
+
+def test_a_reset_before_the_last_failure_is_used_up() -> None:
+    kept = extended(
+        record(Action.RESET, reset_at=150.0), report(finding("gpu.xid", "fail", Action.RESET)), SAME
+    )
+    assert "reset" in may_return(kept, GOOD, SAME)
 
 
 def test_a_good_report_drains_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -230,3 +231,21 @@ def test_end_uses_sigkill_when_it_must(tmp_path: Path) -> None:
         time.sleep(0.01)
     assert proc.end(child.stamp, grace_s=0.1)
     assert child.wait(LONG) == -9
+
+
+def test_titled() -> None:
+    title = f"hpkit test {os.getpid()}: [1"
+    with subprocess.Popen([f"{title}.0]", "60"], executable="/bin/sleep") as child:
+        try:
+            while not Path(
+                f"/proc/{child.pid}/cmdline"
+            ).read_bytes():  # the kernel sets it a moment after exec
+                time.sleep(0.001)
+            found = proc.titled(f"{title}.", os.getuid())
+            assert [(kin.stamp, kin.name, kin.title) for kin in found] == [
+                (proc.stamp(child.pid), "sleep", f"{title}.0] 60")
+            ]
+            assert proc.titled(f"{title}.1", os.getuid()) == ()
+            assert proc.titled(title, os.getuid() + 1) == ()
+        finally:
+            child.kill()

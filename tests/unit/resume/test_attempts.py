@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpkit.resume.attempts import Key, Read, Record, folders, home_folder, key_of, other_run, past_of, read
+from hpkit.resume.attempts import (
+    READ_LIMIT,
+    SCHEMA,
+    Key,
+    Read,
+    Record,
+    brief,
+    folders,
+    home_folder,
+    key_of,
+    other_run,
+    past_of,
+    read,
+)
 
 KEY = Key("c1", "7")
 
@@ -24,6 +39,7 @@ def record(folder: Path, restart: int = 0) -> Record:
         ({"SLURM_JOB_ID": "12", "SLURM_CLUSTER_NAME": "big"}, Key("big", "12"), "big-12.jsonl"),
         ({"SLURM_JOB_ID": "1235", "SLURM_ARRAY_JOB_ID": "1234", "SLURM_ARRAY_TASK_ID": "2"}, Key("cluster", "1234_2"),
          "cluster-1234_2.jsonl"),
+        ({"SLURM_JOBID": "3"}, Key("cluster", "3"), "cluster-3.jsonl"),
         ({"SLURM_JOB_ID": "1", "SLURM_CLUSTER_NAME": "../x"}, Key("../x", "1"), ".._x-1.jsonl"),
     ],
 )  # fmt: skip
@@ -38,6 +54,7 @@ def test_folders() -> None:
     assert folders("", "/data/run/ckpt/", env) == ("/data/run/.hpkit", "/home/u/state/hpkit/runs")
     assert folders("", "", env) == ("/home/u/state/hpkit/runs",)
     assert home_folder({}).endswith("/.local/state/hpkit/runs")
+    assert home_folder({"XDG_STATE_HOME": "state"}).endswith("/.local/state/hpkit/runs")
 
 
 def test_events_come_back(tmp_path: Path) -> None:
@@ -168,3 +185,70 @@ def test_two_writers_do_not_spoil_each_other(tmp_path: Path) -> None:
     assert [os.waitpid(pid, 0)[1] for pid in children] == [0] * 4
     lines = path.read_text().splitlines()
     assert len(lines) == 100 and all(json.loads(line)["pad"] == "x" * 3000 for line in lines)
+
+
+def sound(**facts: Any) -> dict[str, Any]:
+    return {"schema": SCHEMA, "event": "requeue", "at": 1.0, "job": "7", "restart": 1, **facts}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        sound(excluded=5),
+        sound(excluded=None),
+        sound(excluded=[["n1"]]),
+        sound(nodes="n1"),
+        sound(restart=[1]),
+        sound(restart=None),
+        sound(at="noon"),
+        sound(event=["start"]),
+    ],
+)
+def test_a_line_that_we_never_wrote_costs_only_itself(tmp_path: Path, line: dict[str, Any]) -> None:
+    (tmp_path / KEY.file).write_text(
+        f"{json.dumps(line)}\n{'[' * 100_000}\n{json.dumps(sound(state='asked'))}\n"
+    )
+    found = read(str(tmp_path / KEY.file))
+    assert [e.get("state") for e in found.events] == ["asked"]
+    assert past_of(found, 1).restarts == 1
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_a_record_that_is_no_file_is_trouble_and_holds_nobody(tmp_path: Path, kind: str) -> None:
+    if kind == "fifo":
+        os.mkfifo(tmp_path / KEY.file)
+    else:
+        (tmp_path / KEY.file).symlink_to("/dev/zero")
+    one = record(tmp_path)
+    assert "regular" in one.read().trouble
+    assert not one.append("start") and "regular" in one.trouble
+
+
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    one = record(tmp_path)
+    assert one.append("run")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(one.path) + 10, before[1]))
+    try:
+        assert not one.append("start", attempt=1) and "part" in one.trouble
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert one.append("start", attempt=2)
+    assert [e.get("attempt") for e in one.read().events] == [None, 2]
+
+
+def test_a_link_never_takes_the_place_of_a_record(tmp_path: Path) -> None:
+    own = record(tmp_path / "home")
+    own.append("run")
+    beside = record(tmp_path / "beside")
+    beside.append("run")
+    beside.link(str(tmp_path / "home"))
+    assert not os.path.islink(own.path) and own.read().events
+
+
+def test_a_long_command_line_is_cut() -> None:
+    assert brief(["srun", "-N2", "p"]) == ["srun", "-N2", "p"]
+    long = brief(["x" * 100_000] * 20_000)
+    assert len(json.dumps(long)) < READ_LIMIT / 500 and long[-1] == "…"

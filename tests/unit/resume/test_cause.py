@@ -177,3 +177,12 @@ def test_both_faulty_nodes_are_named_and_long_lists_are_cut() -> None:
     kind, nodes, why = cause(*(node(f"n{i}", witness=bad) for i in range(20)))
     assert kind == "hardware" and len(nodes) == 20
     assert "and 12 more" in why and "(and 1 more)" in why and len(why) < 200
+
+
+def test_a_step_that_was_not_started_is_no_fault_of_the_program() -> None:
+    said = "task 1 launch failed: Slurmd could not execve job"
+    kind, nodes, why = cause(node("n1"), node("n2"), unlaunched=said)
+    assert (kind, nodes) == ("unknown", ())
+    assert said in why
+    assert cause(node("n1"), node("n2", "DOWN"), unlaunched=said)[:2] == ("hardware", ("n2",))
+    assert cause(node("n1"), job=job("CANCELLED"), unlaunched=said)[0] == "scheduler"

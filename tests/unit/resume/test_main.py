@@ -33,7 +33,18 @@ if facts.get("refuse"):
     slurm.before_write = lambda: slurm.queue.update({"7": slurm.queue["7"]._replace(requeue=False)})
 if facts.get("break"):
     del slurm.queue
-hpkit.slurm.connect = lambda config, **kwargs: slurm
+def connect(config, **kwargs):
+    print(config.bin, file=open(os.environ["HOME"] + "/bin", "w"))
+    return slurm
+hpkit.slurm.connect = connect
+if facts.get("bad_load"):
+    import hpkit.config
+    hpkit.config.load = None
+if facts.get("no_process"):
+    import hpkit.proc
+    def foreground(*args, **kwargs):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    hpkit.proc.foreground = foreground
 import hpkit.resume.requeue as requeue
 requeue.RETRY_S = 0.0
 from hpkit.resume.main import main
@@ -191,6 +202,18 @@ def test_no_answer_is_unknown_and_retried_once(fake: FakeSrun) -> None:
     assert fake.env()["HPKIT_ATTEMPT"] == "2"
 
 
+def test_a_step_that_was_not_started_is_not_done_and_retried_once(fake: FakeSrun) -> None:
+    fake.step("echo 'srun: error: task 1 launch failed: Slurmd could not execve job' >&2; exit 0")
+    fake.answers(document("n1"), document("n2"))
+    ran = hp_srun(fake, "--auto-resume", "p", slurm={})
+    assert (ran.code, [w[:2] for w in ran.writes]) == (1, [["requeue", "7"]])
+    assert "cause: unknown: the step was not started everywhere (task 1 launch failed" in ran.err
+    (ran.home / "writes").unlink()
+    again = hp_srun(fake, "--auto-resume", "p", slurm={}, env={"SLURM_RESTART_COUNT": "1"})
+    assert (again.code, again.writes) == (1, [])
+    assert [e.get("code") for e in again.events() if e["event"] == "end"] == [1, 1]
+
+
 def test_a_program_that_wants_no_restart(fake: FakeSrun) -> None:
     fake.step("exit 93")
     fake.answers(document("n1"), document("n2", "unhealthy"))
@@ -241,6 +264,24 @@ def test_our_own_failure_before_the_step_does_not_cost_the_job(fake: FakeSrun) -
     assert "running srun as it is" in ran.err
 
 
+def test_srun_takes_our_place_when_no_process_can_be_started(fake: FakeSrun) -> None:
+    fake.step("kill -TERM $$; exit 6")  # no signal of it may still be blocked
+    ran = hp_srun(fake, "--auto-resume", "-N2", "p", slurm={"no_process": True})
+    assert ran.code == -15 and fake.calls == [["-K1", "-N2", "p"]]
+
+
+def test_scontrol_is_looked_for_where_srun_is(fake: FakeSrun) -> None:
+    ran = hp_srun(fake, "--auto-resume", "p", slurm={})
+    assert (ran.home / "bin").read_text().strip() == str(fake.bin)
+
+
+def test_our_own_failure_before_the_settings_does_not_cost_the_job(fake: FakeSrun) -> None:
+    fake.step("exit 6")
+    ran = hp_srun(fake, "--auto-resume", "-N2", "p", "--ckpt", "{checkpoint}", slurm={"bad_load": True})
+    assert ran.code == 6 and fake.calls == [["-N2", "p"]]
+    assert "running srun as it is" in ran.err
+
+
 def test_a_bad_site_configuration_is_said_and_passed_over(fake: FakeSrun, tmp_path: Path) -> None:
     etc = tmp_path / "node" / "root" / "etc" / "hpkit"
     etc.mkdir(parents=True)
@@ -263,3 +304,24 @@ def test_dry_run_starts_nothing(fake: FakeSrun) -> None:
     assert ran.code == 0 and fake.calls == [] and ran.writes == []
     assert "srun -K1 -N2 -l p 'a b'" in ran.out and "requeue incomplete 7" in ran.out
     assert not (ran.home / ".local").exists()
+
+
+STDERR = {"full": "/dev/full", "broken pipe": "&2", "closed": "&-"}
+
+
+@pytest.mark.parametrize("stderr", list(STDERR))
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_standard_error_that_takes_nothing_does_not_cost_the_code(
+    fake: FakeSrun, tmp_path: Path, stderr: str, code: int
+) -> None:
+    fake.step(f"exit {code}")
+    argv = [sys.executable, "-c", PROGRAM, "--auto-resume", "--hp-answer=0", "p"]
+    env = {"PATH": fake.path, "PYTHONPATH": str(TOP), "HOME": str(tmp_path), "FAKE_SRUN": str(fake.folder)}
+    reader, writer = os.pipe()
+    os.close(reader)
+    shell = ["sh", "-c", f'exec "$@" 2>{STDERR[stderr]}', "sh", *argv]
+    try:
+        done = subprocess.run(shell, env=env | {"SLURM_JOB_ID": "x"}, stderr=writer, timeout=60)
+    finally:
+        os.close(writer)
+    assert done.returncode == code and fake.calls == [["-K1", "p"]]

@@ -52,6 +52,7 @@ def test_every_option_has_a_variable() -> None:
         ("resume-on", "software"), ("max-restarts", "-1"), ("max-restarts", "many"), ("answer", "1e3"), ("answer", "-1"),
         ("answer", "nan"), ("give-up-code", "0"), ("give-up-code", "256"), ("checkpoint-format", "zip"),
         ("checkpoint-dir", ""), ("begin-in", "1.5"), ("dry-run", "yes"), ("auto-resume", "2"), ("max-restarts", "²"),
+        ("max-restarts", "9" * 5000), ("answer", "9" * 5000), ("begin-in", "0" * 5000),
     ],
 )  # fmt: skip
 def test_a_bad_value_is_refused_with_its_place(name: str, value: str) -> None:

@@ -93,6 +93,8 @@ def test_several_nodes(lines: bool) -> None:
         "warning first\n" + texts.node(),
         texts.node("t1") + texts.node("t1", state="DOWN"),
         texts.node().replace("State=IDLE ThreadsPerCore", "State= ThreadsPerCore"),
+        texts.node().replace("State=IDLE ThreadsPerCore", "State=? ThreadsPerCore"),
+        texts.node().replace("State=IDLE ThreadsPerCore", "State=IDLE+DR:AIN ThreadsPerCore"),
     ],
 )
 def test_what_is_no_node_is_garbled(text: str) -> None:
