@@ -61,7 +61,7 @@ def check() -> Result:
     sources = _sources()
     settings, wrong = config.from_tree(sources.tree)
     known = {row.name: row.options for row in all_checks()}
-    found = (*wrong, *config.check_problems(settings, known))
+    found = (*wrong, *config.check_problems(settings, known), *_unknown_suites(settings))
     problems = [*sources.problems, *(config.with_origin(problem, sources.origins) for problem in found)]
     document = {"schema": SCHEMA_CHECK, "files": list(sources.files), "problems": problems}
     read = f"{len(sources.files)} files" if len(sources.files) != 1 else "1 file"
@@ -69,6 +69,20 @@ def check() -> Result:
         f"{read} read, no problem found" if sources.files else "no file: the defaults are used"
     ]
     return Result(document, lines, EXIT_USAGE if problems else EXIT_DONE)
+
+
+def _unknown_suites(settings: config.Config) -> tuple[str, ...]:
+    """Hooks whose suite does not exist: they would go on with the last good configuration."""
+    from hpkit import catalog
+
+    known = {**catalog.suites(), **settings.suites}
+    named = {name: getattr(settings.hooks, name).suite for name in ("prolog", "epilog", "health")}
+    listed = ", ".join(sorted(known))
+    return tuple(
+        f"hooks.{name}.suite: there is no suite {suite!r} (there are {listed})"
+        for name, suite in named.items()
+        if suite not in known
+    )
 
 
 def _sources() -> config.Sources:

@@ -78,6 +78,10 @@ def _by_scheduler(evidence: Evidence) -> str:
         for flags, text in _SCHEDULER:
             if job.flags.intersection(flags):
                 return text
+        if (
+            "COMPLETING" in job.flags
+        ):  # measured on 22.05: a cancelled job shows only this while its step ends
+            return "Slurm is ending the job: it was cancelled, or reached its time limit"
         if _out_of_time(job, evidence.ended):
             return "the job reached its time limit"
     if evidence.signal:

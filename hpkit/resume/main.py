@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _go(command: Command, chosen: Settings, source: Source, env: dict[str, str]) -> int:
     """Take srun's place, or supervise it."""
-    filled = placeholders.fill(command, source)
+    filled = placeholders.fill(command, source) if chosen.checkpoint_dir else command
     bare = _why_bare(filled, chosen, env)
     if chosen.dry_run:
         from hpkit.resume.dryrun import show
@@ -129,7 +129,7 @@ def _source(command: Command, chosen: Settings) -> Source:
     if not chosen.checkpoint_dir:
         if placeholders.wanted(command):
             raise UsageError(
-                "the arguments hold {checkpoint} or {step}, but no --hp-checkpoint-dir is given",
+                "the arguments hold {checkpoint}, but no --hp-checkpoint-dir is given",
                 "say where the checkpoints are: --hp-checkpoint-dir=DIR",
             )
         return Source()

@@ -2,7 +2,8 @@
 
 With nothing to resume from, an argument that holds a placeholder is dropped, and so is a flag directly before it that
 the argument was the value of: `--ckpt {checkpoint}` and `--ckpt={checkpoint}` both vanish. Inside an argument with
-blanks (`bash -c "python train.py --ckpt {checkpoint}"`) the same holds word by word.
+blanks (`bash -c "python train.py --ckpt {checkpoint}"`) the same holds word by word. A {step} beside other names in
+braces (`--filename {epoch}-{step}`) is a pattern of the program's own, and stays.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from hpkit.resume.options import Command, Component
 
 CHECKPOINT, STEP = "{checkpoint}", "{step}"
 _BLANKS = re.compile(r"(\s+)")
+_FOREIGN = re.compile(r"(?<!\$)\{(?!(?:checkpoint|step)\})[A-Za-z_][^{}\s]*\}")
 
 
 class Source(NamedTuple):
@@ -25,12 +27,9 @@ class Source(NamedTuple):
 
 
 def wanted(command: Command) -> bool:
-    """Whether a program's arguments hold a placeholder."""
+    """Whether a program's arguments say where the checkpoint goes; {step} alone may be the program's own."""
     return any(
-        mark in word
-        for c in command.components
-        for word in command.words[c.program + 1 : c.end]
-        for mark in (CHECKPOINT, STEP)
+        CHECKPOINT in word for c in command.components for word in command.words[c.program + 1 : c.end]
     )
 
 
@@ -61,12 +60,12 @@ def variables(source: Source, attempt: int) -> dict[str, str]:
 def _filled(words: Sequence[str], source: Source) -> list[str]:
     kept: list[str] = []
     for word in words:
-        if CHECKPOINT not in word and STEP not in word:
+        if len(word.split()) > 1:
+            kept.append(_within(word, source))
+        elif not _ours(word):
             kept.append(word)
         elif _known(word, source):
             kept.append(_replaced(word, source))
-        elif len(word.split()) > 1:
-            kept.append(_within(word, source))
         elif kept and _takes(kept[-1]) and not word.startswith("-"):
             kept.pop()
     return kept
@@ -78,14 +77,20 @@ def _within(text: str, source: Source) -> str:
     kept: list[str] = []
     for i in range(0, len(pieces), 2):
         word = pieces[i]
-        if (CHECKPOINT in word or STEP in word) and not _known(word, source):
+        if not _ours(word):
+            kept.append(word)
+        elif _known(word, source):
+            kept.append(_replaced(word, source))
+        else:
             del kept[-1:]
             if len(kept) > 1 and _takes(kept[-1]) and not word.startswith("-"):
                 del kept[-2:]
-        else:
-            kept.append(_replaced(word, source))
         kept += pieces[i + 1 : i + 2]
     return "".join(kept)
+
+
+def _ours(word: str) -> bool:
+    return CHECKPOINT in word or (STEP in word and not _FOREIGN.search(word))
 
 
 def _known(word: str, source: Source) -> bool:

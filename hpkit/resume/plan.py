@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 
 from hpkit.resume.facts import Cause, Past, Plan
+from hpkit.resume.loops import futile
 from hpkit.slurm.client import Job, Node
 from hpkit.slurm.states import usable
 
@@ -14,9 +17,20 @@ SET_ASIDE = frozenset({"DRAIN", "FAIL", "DOWN"})
 
 
 def decide(
-    cause: Cause, code: int, job: Job | None, past: Past, *, resume_on: str, max_restarts: int, het: bool
+    cause: Cause,
+    code: int,
+    job: Job | None,
+    past: Past,
+    *,
+    resume_on: str,
+    max_restarts: int,
+    het: bool,
+    seconds: float = math.inf,
 ) -> Plan:
-    """Requeue or stop. `job` is None when Slurm did not answer: then the requeue itself finds out what is possible."""
+    """Requeue or stop. `job` is None when Slurm did not answer: then the requeue itself finds out what is possible.
+
+    `seconds` is how long the attempt ran.
+    """
     if code == NO_RESTART_CODE:
         return Plan("stop", f"the program asked not to be restarted (exit code {NO_RESTART_CODE})")
     if cause.kind == "scheduler":
@@ -26,7 +40,7 @@ def decide(
     hindrance = _hindrance(job, het)
     if hindrance:
         return Plan("stop", hindrance, gives_up=True)
-    spent = _spent(cause, past, resume_on, max_restarts)
+    spent = _spent(cause, past, resume_on, max_restarts) or futile(cause, past, seconds)
     if spent:
         return Plan("stop", spent, gives_up=True, offer=True)
     return Plan("requeue", cause.why)
@@ -67,26 +81,42 @@ def exclusion(
     """The job's new ExcNodeList; None when it need not change.
 
     `nodes` are all nodes; `required` and `excluded` the names in the job's ReqNodeList and ExcNodeList; `ours` those
-    that hp-srun added earlier, which are dropped unless blamed again. A node is added only when nothing else keeps the
-    job away from it, and only when enough nodes are left: too short a list would park the job for good.
+    that hp-srun added earlier. A node is added only when nothing else keeps the job away from it, and only when enough
+    nodes are left: too short a list would park the job for good. Earlier ones are let in again when nothing is blamed
+    now, or when the new one needs their room; else two bad nodes would take turns.
     """
     kept = [name for name in excluded if name not in ours]
+    before = [name for name in excluded if name in ours and name not in blamed]
     added = [
         name
         for name in blamed
         if name not in kept and name not in required and name in nodes and not nodes[name].flags & SET_ASIDE
     ]
-    new = tuple(kept + added)
-    if added and _left(job, nodes, new) < max(job.num_nodes, 1):
-        new = tuple(kept)
-    return None if set(new) == set(excluded) else new
+    choices = ([*kept, *before, *added], [*kept, *added]) if added else ()
+    new = next((c for c in choices if _enough(job, nodes, c, added)), kept)
+    return None if set(new) == set(excluded) else tuple(new)
 
 
-def _left(job: Job, nodes: Mapping[str, Node], excluded: Collection[str]) -> int:
-    """How many nodes of the job's partitions could take it."""
+def _enough(job: Job, nodes: Mapping[str, Node], excluded: Collection[str], added: Sequence[str]) -> bool:
+    """Whether enough nodes of the job's partitions are left that could take the place of any of those added."""
     partitions = set(job.partition.split(","))
-    return sum(
-        1
+    free = [
+        node
         for node in nodes.values()
         if node.name not in excluded and partitions.intersection(node.partitions) and usable(node.flags)
+    ]
+    words = frozenset(re.findall(r"[\w.:-]+", job.features))
+    return all(
+        sum(_replaces(node, nodes[name], words) for node in free) >= max(job.num_nodes, 1) for name in added
+    )
+
+
+def _replaces(node: Node, bad: Node, words: frozenset[str]) -> bool:
+    """Whether a node can take a job that ran on the bad one; `words` are the features that the job's constraint names."""
+    return (
+        words.intersection(node.features) == words.intersection(bad.features)
+        and node.gres == bad.gres
+        and node.cpus >= bad.cpus
+        and node.memory_mib >= bad.memory_mib
+        and ("RESERVED" in node.flags) == ("RESERVED" in bad.flags)
     )

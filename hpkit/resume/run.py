@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hpkit import proc
 from hpkit.errors import SlurmError
-from hpkit.resume import attempts, evidence, placeholders, requeue
+from hpkit.resume import attempts, evidence, loops, placeholders, requeue
 from hpkit.resume.cause import judge
 from hpkit.resume.facts import Cause, Evidence, Past, Plan
 from hpkit.resume.messages import say, seconds
@@ -102,6 +102,7 @@ class Run(NamedTuple):
             resume_on=self.settings.resume_on,
             max_restarts=self.settings.max_restarts,
             het="SLURM_HET_SIZE" in self.env,
+            seconds=found.ended - found.begun,
         )
 
     def _stop(self, plan: Plan, ended: Ended) -> int:
@@ -165,7 +166,7 @@ def prepare(command: Command, settings: Settings, source: Source, env: Mapping[s
     job, trouble = evidence.read_job(client, key.job)
     if trouble:
         say(f"the job could not be read ({trouble}); it is asked for again when the step fails")
-    record, past = _open_record(key, settings, env, job)
+    record, past = _open_record(key, settings, source, env, job)
     batch = requeue.find_batch(proc.ancestors(), os.getuid(), env.get("SLURM_JOB_ID", ""))
     run = Run(command, settings, source, env, client, key, record, past, batch, job)
     _announce(run)
@@ -173,7 +174,7 @@ def prepare(command: Command, settings: Settings, source: Source, env: Mapping[s
 
 
 def _open_record(
-    key: attempts.Key, settings: Settings, env: Mapping[str, str], job: Job | None
+    key: attempts.Key, settings: Settings, source: Source, env: Mapping[str, str], job: Job | None
 ) -> tuple[attempts.Record, Past]:
     restart = _number(env.get("SLURM_RESTART_COUNT", ""))
     places = attempts.folders(settings.state_dir, settings.checkpoint_dir, env)
@@ -182,9 +183,10 @@ def _open_record(
     fresh = not found.trouble and not found.events
     if fresh or attempts.other_run(found.events, restart, job.start_at if job else None):
         record.append("run", cluster=key.cluster, job_start=job.start_at if job else None)
-        found = attempts.Read()
+        found = attempts.Read((), "there is no record of them" if restart else "")
     record.link(attempts.home_folder(env))
-    return record, attempts.past_of(found, restart)
+    past = attempts.past_of(found, restart)
+    return record, past if past.trouble else past._replace(row=loops.history(found.events, *source))
 
 
 def _announce(run: Run) -> None:

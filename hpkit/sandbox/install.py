@@ -18,6 +18,7 @@ from hpkit.sandbox.slurmconf import Settings
 from hpkit.sandbox.state import State
 
 COMPILE_S = 120.0
+LIBRARIES = ("click", "tomli")
 COMMANDS = {"hpkit": "hpkit.cli", "hp-srun": "hpkit.resume.main"}
 
 LAUNCHER = """\
@@ -56,7 +57,7 @@ def package(state: State) -> None:
     source = os.path.dirname(os.path.abspath(hpkit.__file__))
     target = f"{state.folder}/lib/hpkit"
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-    toml_parser(f"{state.folder}/lib")
+    libraries(f"{state.folder}/lib")
     open_to_users(f"{state.folder}/lib")
     ran = proc.run([state.python, "-I", "-m", "compileall", "-q", target], timeout_s=COMPILE_S)
     if not ran.ok:
@@ -70,18 +71,22 @@ def package(state: State) -> None:
         write_atomic(f"{state.folder}/bin/{name}", text, 0o755, durable=False)
 
 
-def toml_parser(lib: str) -> None:
-    """tomli beside the package for Python 3.10: hooks run without site-packages. Its compiled form stays behind."""
+def libraries(lib: str) -> None:
+    """click and, for Python 3.10, tomli beside the package: hooks and users have no site-packages of ours.
+
+    Our own may lie in a folder that the user cannot enter. Compiled forms stay behind.
+    """
     from importlib.util import find_spec
 
-    found = find_spec("tomli")
-    if found is not None and found.origin:
-        compiled = shutil.ignore_patterns("__pycache__", "*.so")
-        shutil.copytree(os.path.dirname(found.origin), f"{lib}/tomli", ignore=compiled)
+    compiled = shutil.ignore_patterns("__pycache__", "*.so")
+    for name in LIBRARIES:
+        found = find_spec(name)
+        if found is not None and found.origin:
+            shutil.copytree(os.path.dirname(found.origin), f"{lib}/{name}", ignore=compiled)
 
 
 def site_packages() -> list[str]:
-    """Where click and the other libraries of our own interpreter lie; a user who may not read it has no `hpkit`."""
+    """Where the other libraries of our own interpreter lie."""
     return sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 
 

@@ -10,7 +10,8 @@ class Node(NamedTuple):
     """A node as Slurm shows it. `flags` are upper-case words, base state included (`IDLE`, `DRAIN`, `NOT_RESPONDING`).
 
     `reason` is one line without Slurm's `[user@time]` tail; `reason_by` and `reason_at` (Unix seconds, None when not
-    told) come from that tail. `gres` is the raw text. `boot_time` Unix seconds or None.
+    told) come from that tail. `gres` is the raw text. `boot_time` Unix seconds or None. `features` are the active ones;
+    `cpus` and `memory_mib` what Slurm counts, 0 when not told.
     """
 
     name: str
@@ -23,6 +24,9 @@ class Node(NamedTuple):
     partitions: tuple[str, ...] = ()
     gres: str = ""
     boot_time: float | None = None
+    features: tuple[str, ...] = ()
+    cpus: int = 0
+    memory_mib: int = 0
 
 
 class Job(NamedTuple):
@@ -30,6 +34,7 @@ class Job(NamedTuple):
 
     `flags` are upper-case state words; `reason` is the state reason (`BeginTime`, `JobHeldUser`, …). `nodes`,
     `req_nodes` and `exc_nodes` are hostlist expressions as Slurm prints them ("" for none). Times are Unix seconds.
+    `features` is the user's constraint: user text, and where it was read a user could have put another.
     """
 
     id: str
@@ -51,6 +56,7 @@ class Job(NamedTuple):
     eligible_at: float | None = None
     start_at: float | None = None
     end_at: float | None = None
+    features: str = ""
 
 
 class Client(Protocol):

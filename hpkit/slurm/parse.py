@@ -48,6 +48,7 @@ _JOB_PARTS = tuple(
         r"\sNumNodes=(?P<num>[\d.]+)(?P<unit>K?)\S* NumCPUs=",
     )
 )
+_FEATURES = re.compile(r"\sFeatures=(\S*) DelayBoot=")
 _BATCH_HOST = re.compile(r"\sBatchHost=(\S+)\s")
 _SETTING = re.compile(r"^(\S+)\s+= ?(.*)$", re.MULTILINE)
 
@@ -98,7 +99,14 @@ def _node(text: str) -> Node:
         partitions=tuple(partitions.split(",")) if partitions else (),
         gres=_field(before, "Gres"),
         boot_time=moment(_field(after, "BootTime")),
+        features=tuple(filter(None, _field(before, "ActiveFeatures").split(","))),
+        cpus=_count(_field(before, "CPUTot")),
+        memory_mib=_count(_field(before, "RealMemory")),
     )
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() else 0
 
 
 def _field(text: str, key: str) -> str:
@@ -158,6 +166,7 @@ def job(text: str, asked: str) -> Job:
         eligible_at=moment(fields["eligible"]),
         start_at=moment(fields["start"]),
         end_at=moment(fields["end"]),
+        features=_given(fields["features"]),
     )
 
 
@@ -193,6 +202,8 @@ def _job_fields(text: str, start: int, asked: str) -> dict[str, str]:
         fields.update(matches[0].groupdict())
     host = _BATCH_HOST.search(text, nodes_at - 1, place)
     fields["batch_host"] = host[1] if host else ""
+    wanted = _FEATURES.search(text, place - 1)
+    fields["features"] = wanted[1] if wanted else ""
     return fields
 
 

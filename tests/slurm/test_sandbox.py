@@ -72,7 +72,10 @@ def test_slurmctld_is_not_root(cluster: Cluster) -> None:
     assert os.stat(f"/proc/{pid}").st_uid != 0
 
 
-@pytest.mark.parametrize("argv", [["hp-srun", "--version"], ["python", "-c", "import hpkit.resume.main"]])
+@pytest.mark.parametrize(
+    "argv",
+    [["hpkit", "--version"], ["hp-srun", "--version"], ["python", "-c", "import click, hpkit.resume.main"]],
+)
 def test_the_user_can_run_what_is_installed(cluster: Cluster, argv: list[str]) -> None:
     words = [cluster.state.python, *argv[1:]] if argv[0] == "python" else argv
     ran = cluster.run_as_user(words, env={"PYTHONPATH": f"{cluster.folder}/lib"})

@@ -76,3 +76,17 @@ def test_a_good_file_is_counted(etc: Path, capsys: pytest.CaptureFixture[str]) -
     (etc / "hpkit.toml").write_text('mode = "enforce"\n[suites]\nmine = ["gpu.*"]\n')
     assert cli.main(["config", "check"]) == 0
     assert capsys.readouterr().out == "1 file read, no problem found\n"
+
+
+def test_a_hook_whose_suite_does_not_exist_is_a_problem(
+    etc: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (etc / "hpkit.toml").write_text(
+        '[suites]\nmine = ["gpu.*"]\n[hooks.prolog]\nsuite = "mine"\nbudget_s = 9.0\n'
+        '[hooks.epilog]\nsuite = "epilogue"\nbudget_s = 9.0\n'
+    )
+    assert cli.main(["config", "check", "--json"]) == 3
+    problems = json.loads(capsys.readouterr().out)["problems"]
+    assert len(problems) == 1
+    assert problems[0].startswith("hooks.epilog.suite: there is no suite 'epilogue' (there are basic, ")
+    assert problems[0].endswith(f"(in {etc}/hpkit.toml)")

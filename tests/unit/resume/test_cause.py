@@ -43,6 +43,7 @@ def cause(*nodes: NodeFacts, **more: Any) -> tuple[str, tuple[str, ...], str]:
         ("COMPLETING+PENDING", "requeues"),
         ("NODE_FAIL+COMPLETING", "node failed"),
         ("FAILED", "ended"),
+        ("COMPLETING", "cancelled, or"),
     ],
 )
 def test_what_slurm_did_itself_comes_first(flags: str, part: str) -> None:

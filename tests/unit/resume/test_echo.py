@@ -176,7 +176,9 @@ def test_a_slow_reader_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     echo = Echo(writer)
     held = os.dup(echo.writer)
     echo.start()
-    sent = os.urandom(1 << 17)  # fills the two pipes and what the echo holds: srun is done, nothing was read yet
+    sent = os.urandom(
+        1 << 17
+    )  # fills the two pipes and what the echo holds: srun is done, nothing was read yet
     os.write(held, sent)
     os.close(held)
     got: list[bytes] = []

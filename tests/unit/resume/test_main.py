@@ -114,6 +114,11 @@ def test_another_jobs_step_is_not_ours(fake: FakeSrun) -> None:
     assert "--jobid" in ran.err and fake.calls == [["--jobid=9", "p"]]
 
 
+def test_without_a_checkpoint_folder_the_words_are_the_programs_own(fake: FakeSrun) -> None:
+    hp_srun(fake, "--auto-resume", "p", "--filename", "{epoch}-{step}", "--every", "{step}", slurm={})
+    assert fake.calls == [["-K1", "p", "--filename", "{epoch}-{step}", "--every", "{step}"]]
+
+
 def test_asking_srun_for_information_is_silent(fake: FakeSrun) -> None:
     fake.step("echo slurm 22.05")
     ran = hp_srun(fake, "--version")

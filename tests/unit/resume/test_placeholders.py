@@ -32,6 +32,18 @@ def filled(words: list[str], source: Source) -> list[str]:
         (["p", "ckpt.dir={checkpoint}"], ["p", "ckpt.dir=/ckpt/step 7"], ["p"]),
         (["p", "--", "{checkpoint}"], ["p", "--", "/ckpt/step 7"], ["p", "--"]),
         (["p", "{other}", "{}"], ["p", "{other}", "{}"], ["p", "{other}", "{}"]),
+        (
+            ["p", "--filename", "{epoch}-{step}", "-x"],
+            ["p", "--filename", "{epoch}-{step}", "-x"],
+            ["p", "--filename", "{epoch}-{step}", "-x"],
+        ),
+        (["p", "{step}-{val_loss:.2f}"], ["p", "{step}-{val_loss:.2f}"], ["p", "{step}-{val_loss:.2f}"]),
+        (
+            ["sh", "-c", "t -f {epoch}-{step} -c ${D}/{step}"],
+            ["sh", "-c", "t -f {epoch}-{step} -c ${D}/7"],
+            ["sh", "-c", "t -f {epoch}-{step}"],
+        ),
+        (["p", '{"from":"{checkpoint}"}'], ["p", '{"from":"/ckpt/step 7"}'], ["p"]),
         (["-o", "{step}.log", "p"], ["-o", "{step}.log", "p"], ["-o", "{step}.log", "p"]),
         (["{checkpoint}", "x"], ["{checkpoint}", "x"], ["{checkpoint}", "x"]),
         (
@@ -69,7 +81,7 @@ def test_whether_a_placeholder_is_there() -> None:
     def asks(*words: str) -> bool:
         return wanted(parse(words, lambda: Table({}, {})))
 
-    assert asks("p", "x{step}") and asks("a", ":", "b", "{checkpoint}")
+    assert not asks("p", "x{step}") and asks("a", ":", "b", "{checkpoint}")
     assert not asks("p", "{nodes}") and not asks("-o", "{step}", "p")
 
 

@@ -33,6 +33,7 @@ def test_a_node_with_all_its_fields(lines: bool) -> None:
     assert found.partitions == ("train", "all")
     assert found.gres == "gpu:h100:8(S:0-1)"
     assert found.boot_time == 1777863721.0
+    assert (found.features, found.cpus, found.memory_mib) == (("h100",), 224, 2048000)
 
 
 @both
