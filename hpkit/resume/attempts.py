@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from hpkit.resume import loops
 from hpkit.resume.facts import Past
 
 SCHEMA = "hpkit.attempt/1"
@@ -165,7 +166,7 @@ def other_run(events: Sequence[Mapping[str, Any]], restart: int, start_at: float
 def past_of(found: Read, restart: int) -> Past:
     """What this run has used up; a record that cannot be read counts as if every restart by Slurm had been ours."""
     if found.trouble:
-        return Past(restart + 1, restart, restart, frozenset(), found.trouble, (frozenset(),) * restart)
+        return Past(restart + 1, restart, restart, frozenset(), found.trouble, loops.unseen(restart))
     earlier = {e.get("restart") for e in found.events if e["event"] == "start"} - {restart}
     asked = [e for e in found.events if e["event"] == "requeue" and e.get("state") == "asked"]
     done = [e for e in asked if not _refused(found.events, e)]

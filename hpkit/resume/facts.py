@@ -78,8 +78,8 @@ class Past(NamedTuple):
 
     `restarts` requeues by hp-srun, `unknown` of them for an unknown cause; `excluded` are the nodes that hp-srun put
     into ExcNodeList. `attempt` is the number of the present attempt, from 1. `trouble`: the record could not be read,
-    and the figures are the most that can have been used. `row`: the nodes blamed by each of the latest attempts that got
-    nowhere (see loops.py), oldest first.
+    and the figures are the most that can have been used. `row`: the nodes blamed by each of the latest attempts that
+    got nowhere (see loops.py), oldest first.
     """
 
     attempt: int = 1

@@ -20,7 +20,9 @@ none, since several bad nodes one after the other are quite possible."""
 ANY_MAX = 10
 
 
-def history(events: Sequence[Mapping[str, Any]], checkpoint: str, step: int | None) -> tuple[frozenset[str], ...]:
+def history(
+    events: Sequence[Mapping[str, Any]], checkpoint: str, step: int | None
+) -> tuple[frozenset[str], ...]:
     """The nodes blamed by each of the latest attempts, oldest first, that ended soon and were requeued.
 
     Only those count that had started from the checkpoint that the present attempt starts from.
@@ -43,6 +45,11 @@ def history(events: Sequence[Mapping[str, Any]], checkpoint: str, step: int | No
     return tuple(found)
 
 
+def unseen(restarts: int) -> tuple[frozenset[str], ...]:
+    """A history of so many restarts of which nothing is known."""
+    return (frozenset(),) * min(restarts, ANY_MAX)
+
+
 def futile(cause: Cause, past: Past, seconds: float) -> str:
     """Why one more restart would be in vain; "" when it would not. `seconds` is how long the present attempt ran."""
     if seconds > SOON_S:
@@ -57,7 +64,9 @@ def futile(cause: Cause, past: Past, seconds: float) -> str:
     if same:
         return f"{same[0]} ended {SAME_MAX} attempts in a row, and nothing keeps the job away from it"
     if not any(last):
-        return f"{SAME_MAX} attempts in a row failed soon and from the same checkpoint, on nodes without a fault"
+        return (
+            f"{SAME_MAX} attempts in a row failed soon and from the same checkpoint, on nodes without a fault"
+        )
     return ""
 
 

@@ -112,7 +112,7 @@ def _enough(job: Job, nodes: Mapping[str, Node], excluded: Collection[str], adde
 
 
 def _replaces(node: Node, bad: Node, words: frozenset[str]) -> bool:
-    """Whether a node can take a job that ran on the bad one; `words` are the features that the job's constraint names."""
+    """Whether a node can take a job that ran on the bad one; `words` are those of the job's constraint."""
     return (
         words.intersection(node.features) == words.intersection(bad.features)
         and node.gres == bad.gres

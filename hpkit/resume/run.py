@@ -181,12 +181,14 @@ def _open_record(
     record = attempts.Record(key, places, restart)
     found = record.read()
     fresh = not found.trouble and not found.events
+    row = loops.history(found.events, *source)
     if fresh or attempts.other_run(found.events, restart, job.start_at if job else None):
-        record.append("run", cluster=key.cluster, job_start=job.start_at if job else None)
-        found = attempts.Read((), "there is no record of them" if restart else "")
+        kept = record.append("run", cluster=key.cluster, job_start=job.start_at if job else None)
+        found = attempts.Read((), "" if kept or not restart else record.trouble)
+        row = loops.unseen(restart)  # started before without us, or kept where this node cannot see it
     record.link(attempts.home_folder(env))
     past = attempts.past_of(found, restart)
-    return record, past if past.trouble else past._replace(row=loops.history(found.events, *source))
+    return record, past if past.trouble else past._replace(row=row)
 
 
 def _announce(run: Run) -> None:

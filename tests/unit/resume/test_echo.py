@@ -247,7 +247,8 @@ def test_the_standard_streams_numbers_are_left_alone() -> None:
 
 
 def test_without_room_for_a_thread_or_a_pipe_there_is_no_echo(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (found := Echo.possible()) is not None
+    found = Echo.possible()
+    assert found is not None
     found.drop()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))

@@ -60,6 +60,15 @@ def nodes(**flags: str) -> dict[str, Node]:
     return {n: Node(n, frozenset(f.split("+")), partitions=("all",)) for n, f in flags.items()}
 
 
+RESERVED = {"flags": frozenset({"IDLE", "RESERVED"})}
+
+
+def like(**changed: dict[str, Any]) -> dict[str, Node]:
+    """Four nodes of one kind, but for what is said."""
+    alike = {n: node._replace(cpus=16, memory_mib=10, gres="gpu:8") for n, node in FOUR.items()}
+    return {n: node._replace(**changed.get(n, {})) for n, node in alike.items()}
+
+
 FOUR = nodes(n1="ALLOCATED", n2="ALLOCATED", n3="IDLE", n4="IDLE")
 
 
@@ -78,7 +87,13 @@ FOUR = nodes(n1="ALLOCATED", n2="ALLOCATED", n3="IDLE", n4="IDLE")
         ("ours of earlier is dropped", (), [], FOUR, {"excluded": ["n2"], "ours": ["n2"]}),
         ("ours of earlier is dropped, the user's stays", ("n4",), [], FOUR, {"excluded": ["n4", "n2"], "ours": ["n2"]}),
         ("ours of earlier, blamed again", None, ["n2"], FOUR, {"excluded": ["n2"], "ours": ["n2"]}),
-        ("ours of earlier makes room for the new one", ("n1",), ["n1"], FOUR, {"excluded": ["n2"], "ours": ["n2"]}),
+        ("two bad nodes do not take turns", ("n2", "n1"), ["n1"], FOUR, {"excluded": ["n2"], "ours": ["n2"]}),
+        ("ours of earlier makes room for the new one", ("n3", "n1"), ["n1"],
+         FOUR, {"excluded": ["n3", "n2"], "ours": ["n2"]}),
+        ("nodes of another size do not count", None, ["n2"], like(n3={"cpus": 8}, n4={"memory_mib": 9}), {}),
+        ("bigger ones do", ("n2",), ["n2"], like(n3={"cpus": 32}, n4={"memory_mib": 99}), {}),
+        ("nodes without its devices do not count", None, ["n2"], like(n3={"gres": ""}, n4={"gres": "gpu:4"}), {}),
+        ("reserved ones neither", None, ["n2"], like(n3=RESERVED, n4=RESERVED), {}),
         ("unknown to Slurm", None, ["gone"], FOUR, {}),
         ("nothing to blame", None, [], FOUR, {}),
     ],
@@ -101,3 +116,53 @@ def test_nodes_of_other_partitions_do_not_count() -> None:
         "n4": FOUR["n4"]._replace(partitions=("other",)),
     }
     assert exclusion(BATCH, ["n2"], table, required=(), excluded=(), ours=()) is None
+
+
+@pytest.mark.parametrize(
+    ("constraint", "expected"),
+    [
+        ("", ("n2",)),
+        ("h100", None),  # n3 has it, n4 has not, and two are needed
+        ("efa", ("n2",)),
+        ("h100&efa", None),
+        ("[h100*1&efa*1]", None),
+        ("~h100", None),
+    ],
+)
+def test_only_nodes_that_meet_the_constraint_count(constraint: str, expected: tuple[str, ...] | None) -> None:
+    has = {
+        "n1": ("efa", "rack1"),
+        "n2": ("h100", "efa", "rack1"),
+        "n3": ("h100", "efa", "rack2"),
+        "n4": ("efa", "rack2"),
+    }
+    table = {n: node._replace(features=has[n]) for n, node in FOUR.items()}
+    job = BATCH._replace(features=constraint)
+    assert exclusion(job, ["n2"], table, required=(), excluded=(), ours=()) == expected
+
+
+SAME, ELSEWHERE, NOWHERE = frozenset({"n2"}), frozenset({"n3"}), frozenset[str]()
+
+
+@pytest.mark.parametrize(
+    ("cause", "row", "seconds", "part"),
+    [
+        (HARDWARE, (SAME, SAME), 5, "n2 ended 3 attempts in a row"),
+        (HARDWARE, (SAME, SAME | ELSEWHERE), 5, "n2 ended 3"),
+        (HARDWARE, (SAME, SAME), 601, ""),
+        (HARDWARE, (SAME,), 5, ""),
+        (HARDWARE, (SAME, ELSEWHERE), 5, ""),
+        (HARDWARE, (NOWHERE, NOWHERE), 5, ""),
+        (HARDWARE, (ELSEWHERE,) * 8, 5, ""),
+        (HARDWARE, (ELSEWHERE,) * 9, 5, "10 attempts in a row"),
+        (USER, (NOWHERE, NOWHERE), 5, "3 attempts in a row"),
+        (USER, (NOWHERE, SAME), 5, ""),
+        (USER, (NOWHERE,), 5, ""),
+    ],
+)
+def test_a_loop_that_gets_nowhere_ends(
+    cause: Cause, row: tuple[frozenset[str], ...], seconds: float, part: str
+) -> None:
+    found = plan(cause, past=Past(9, 8, row=row), resume_on="any", seconds=seconds)
+    assert (found.action, found.gives_up) == (("stop", True) if part else ("requeue", False))
+    assert part in found.why
