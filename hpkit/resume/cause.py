@@ -41,6 +41,10 @@ def judge(evidence: Evidence) -> Cause:
     blamed = [(n.name, why) for n in evidence.nodes if (why := blame(n, evidence.begun))]
     if blamed:
         return Cause("hardware", tuple(name for name, _ in blamed), _joined(blamed))
+    if evidence.lost:
+        return Cause("hardware", (), f"Slurm told srun that {evidence.lost} failed")
+    if evidence.cancelled:
+        return Cause("scheduler", (), "the step was cancelled")
     if evidence.unlaunched:
         return Cause("unknown", (), f"the step was not started everywhere ({evidence.unlaunched})")
     silent = [(n.name, why) for n in evidence.nodes if (why := _missing(n, evidence.begun))]

@@ -28,7 +28,7 @@ LEFT_MAX = 1 << 18  # more than a pipe and a piece hold: somebody else goes on w
 BITE = 4096  # written at once, so that a slow reader is seen to take something
 UNLAUNCHED_CODE = 1
 KILLED = frozenset({128 + signal.SIGTERM, 128 + signal.SIGKILL})
-_TASK = re.compile(rb"srun: error: (\S+): tasks? ([0-9,\-\[\]]+): (.+?)\s*\Z")
+_TASK = re.compile(rb"(?<!\d: )srun: error: (\S+): tasks? ([0-9,\-\[\]]+): (.+?)\s*\Z")
 # step_launch.c and launch.c, the same from 22.05 to 26.05. The last kind: a step that the controller refused is the
 # user's mistake or the end of the job, but one that it never heard of is not.
 _UNLAUNCHED = re.compile(
@@ -37,7 +37,10 @@ _UNLAUNCHED = re.compile(
     rb"|Unable to create step for job \d+: .*(?i:contact|communicat|connect|timed out|transmi).*"
     rb")"
 )
-_SIGN = b"srun: error: "
+_LOST = re.compile(rb"(?<!\d: )srun: error: Node failure on (\S+)")
+_SIGN, _SRUN_SIGN = b"error: ", b"srun: error: "
+# slurmstepd's, when somebody else than our srun ends the step; a node failure or a time limit adds "DUE TO …".
+_CANCELLED = re.compile(rb"slurmstepd\S*: error: \*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ \*\*\*")
 _EXITED = re.compile(r"Exited with exit code (\d+)")
 
 
@@ -86,6 +89,9 @@ class Echo:
         self.unlaunched = (
             ""  # srun's words about tasks that it could not start, unless a task had failed before
         )
+        self.cancelled = False  # somebody ended the step, before srun complained of anything
+        self.lost = ""  # the node that failed, as Slurm told srun
+        self._trouble = False
         self._target = target
         self._reader, self.writer = map(_away, os.pipe())
         self._thread = threading.Thread(target=self._pump, daemon=True)
@@ -141,6 +147,10 @@ class Echo:
         if self.first is None and _SIGN in line:
             self.first = task_end(line)
             self.unlaunched = self.unlaunched or unlaunched(line)
+            lost = _LOST.search(line)
+            self.lost = self.lost or (lost[1].decode("utf-8", "replace") if lost else "")
+            self._trouble = self._trouble or _SRUN_SIGN in line
+            self.cancelled = self.cancelled or (not self._trouble and bool(_CANCELLED.search(line)))
 
     def _write(self, piece: bytes) -> None:
         """What our standard error refuses is lost: it may be gone, or full for now; srun's must be emptied anyway."""

@@ -66,9 +66,8 @@ def gather(
     Nothing is asked of the nodes when Slurm itself ended the job. `signal_of` tells the ending signal that hp-srun got.
     """
     job, trouble = read_job(client, job_id)
-    evidence = Evidence(
-        ended.code, ended.begun, ended.ended, signal_of(), job, trouble, unlaunched=ended.unlaunched
-    )
+    evidence = Evidence(ended.code, ended.begun, ended.ended, signal_of(), job, trouble)
+    evidence = evidence._replace(unlaunched=ended.unlaunched, cancelled=ended.cancelled, lost=ended.lost)
     if judge(evidence).kind == "scheduler":
         return evidence
     names = job_nodes(client, job, env)
@@ -80,6 +79,7 @@ def gather(
     job, trouble = read_job(client, job_id)
     states = node_states(client, names) or states
     nodes = tuple(_facts(n, states, witnesses) for n in names)
+    nodes += taken_away(client, names, env, ended.begun)
     return evidence._replace(signal=signal_of(), job=job, job_trouble=trouble, nodes=nodes)
 
 
@@ -90,6 +90,16 @@ def job_nodes(client: Client, job: Job | None, env: Mapping[str, str]) -> tuple[
         return client.hostnames(listed) if listed else ()
     except SlurmError:
         return ()
+
+
+def taken_away(
+    client: Client, names: Sequence[str], env: Mapping[str, str], begun: float
+) -> tuple[NodeFacts, ...]:
+    """The faulty nodes that the job began with and has no more: with --no-kill Slurm takes a failed node out of it."""
+    first = job_nodes(client, None, env)
+    gone = tuple(name for name in first if name not in names)
+    states = node_states(client, gone)
+    return tuple(facts for name in gone if blame(facts := _facts(name, states, {}), begun))
 
 
 def node_states(client: Client, names: Sequence[str]) -> dict[str, Node]:

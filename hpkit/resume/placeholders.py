@@ -15,6 +15,7 @@ from typing import NamedTuple
 from hpkit.resume.options import Command, Component
 
 CHECKPOINT, STEP = "{checkpoint}", "{step}"
+VARIABLES = ("HPKIT_CHECKPOINT", "HPKIT_CHECKPOINT_STEP", "HPKIT_ATTEMPT")
 _BLANKS = re.compile(r"(\s+)")
 _FOREIGN = re.compile(r"(?<!\$)\{(?!(?:checkpoint|step)\})[A-Za-z_][^{}\s]*\}")
 
@@ -50,11 +51,8 @@ def fill(command: Command, source: Source) -> Command:
 
 def variables(source: Source, attempt: int) -> dict[str, str]:
     """The variables that the program gets; empty where there is nothing to resume from."""
-    return {
-        "HPKIT_CHECKPOINT": source.path,
-        "HPKIT_CHECKPOINT_STEP": "" if source.step is None else str(source.step),
-        "HPKIT_ATTEMPT": str(attempt),
-    }
+    step = "" if source.step is None else str(source.step)
+    return dict(zip(VARIABLES, (source.path, step, str(attempt)), strict=True))
 
 
 def _filled(words: Sequence[str], source: Source) -> list[str]:

@@ -19,7 +19,7 @@ from hpkit.resume.plan import decide, exclusion
 from hpkit.resume.requeue import Order
 from hpkit.resume.settings import Settings
 from hpkit.resume.signals import Inbox
-from hpkit.resume.supervisor import Ended, become, srun_argv, supervise
+from hpkit.resume.supervisor import Ended, become, ends_all, srun_argv, supervise
 from hpkit.slurm.client import Client, Job
 
 SIGNAL_WINDOW_S = 60.0  # an ending signal this long before the step's end may be why it ended
@@ -45,9 +45,10 @@ class Run(NamedTuple):
         argv = srun_argv(self.command, self.env)
         self._note_start(argv)
         env = {**self.env, **placeholders.variables(self.source, self.past.attempt)}
+        every = ends_all(self.command, self.env)
         listen = not self.command.gives("pty")  # the terminal is the task's then
         try:
-            ended = supervise(argv, env, inbox, self.batch.place, listen=listen)
+            ended = supervise(argv, env, inbox, self.batch.place, listen=listen, ends_all=every)
         except OSError as error:  # a limit on processes or files, or there is no srun at all
             say(f"srun cannot be started beside us ({error.strerror})")
             inbox.release()

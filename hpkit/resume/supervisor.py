@@ -11,6 +11,7 @@ from hpkit import proc
 from hpkit.resume.echo import Echo, TaskEnd, own_code
 from hpkit.resume.messages import say
 from hpkit.resume.options import Command
+from hpkit.resume.placeholders import VARIABLES
 from hpkit.resume.signals import Inbox, Place, must_forward, stop_self
 
 KILL_OPTION = "kill-on-bad-exit"
@@ -22,7 +23,9 @@ TICK_S = 5.0  # a lost SIGCHLD costs at most this long
 class Ended(NamedTuple):
     """How a step ended: the step's own code, when (wall seconds), and the task that failed first, if srun told.
 
-    `unlaunched`: what srun said of tasks that it could not start; the code is then never 0.
+    `unlaunched`: what srun said of tasks that it could not start; the code is then never 0. `cancelled`: somebody ended
+    the step before a task of it failed (scancel of the step, or with a signal). `lost`: a node that failed, as Slurm
+    told srun.
     """
 
     code: int
@@ -30,10 +33,12 @@ class Ended(NamedTuple):
     ended: float
     first: TaskEnd | None = None
     unlaunched: str = ""
+    cancelled: bool = False
+    lost: str = ""
 
 
 def srun_argv(command: Command, env: Mapping[str, str], srun: str = "srun") -> tuple[str, ...]:
-    """The step's command line: the user's words, and -K1 where he said nothing about it.
+    """The step's command line: the user's words, -K1 where he said nothing about it, and our variables let through.
 
     -K1 ends the step everywhere when one task fails; without it the other ranks wait in a collective for minutes.
     """
@@ -43,8 +48,25 @@ def srun_argv(command: Command, env: Mapping[str, str], srun: str = "srun") -> t
             words.append(":")
         if KILL_OPTION not in part.given and not env.get(KILL_VARIABLE):
             words.append("-K1")
-        words += command.words[part.start : part.end]
+        options = list(command.words[part.start : part.program])
+        last = len(options) - (options[-1:] == ["--"])
+        options[last:last] = _export(part.given.get("export") or env.get("SLURM_EXPORT_ENV", ""))
+        words += [*options, *command.words[part.program : part.end]]
     return (srun, *words)
+
+
+def _export(listed: str) -> list[str]:
+    """A --export with our variables, where the one in force would keep them from the program."""
+    names = [name for name in listed.split(",") if name]
+    if not names or {"ALL", "NIL"}.intersection(name.upper() for name in names):
+        return []
+    return ["--export=" + ",".join([*(n for n in names if n.upper() != "NONE"), *VARIABLES])]
+
+
+def ends_all(command: Command, env: Mapping[str, str]) -> bool:
+    """Whether a task that fails ends the others, in every component of the step."""
+    default = env.get(KILL_VARIABLE) or "1"
+    return all(part.given.get(KILL_OPTION, default) != "0" for part in command.components)
 
 
 def become(argv: Sequence[str], env: Mapping[str, str]) -> int:
@@ -62,12 +84,18 @@ def exit_code(status: int) -> int:
 
 
 def supervise(
-    argv: Sequence[str], env: Mapping[str, str], inbox: Inbox, place: Place, *, listen: bool = True
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    inbox: Inbox,
+    place: Place,
+    *,
+    listen: bool = True,
+    ends_all: bool = True,
 ) -> Ended:
     """Run srun in our own process group, so that the terminal stays its terminal, and pass signals on.
 
     With `listen` its standard error goes through us (echo.py), where that is possible. Raises OSError when srun cannot
-    be started.
+    be started. `ends_all`: a task that fails ends the others, so that their codes are not the step's own.
     """
     echo = Echo.possible() if listen else None
     begun = time.time()
@@ -82,8 +110,8 @@ def supervise(
     status = _watch(child, inbox, place)
     ended = time.time()
     echo.finish()
-    code = own_code(exit_code(status), echo.first, echo.unlaunched)
-    return Ended(code, begun, ended, echo.first, echo.unlaunched)
+    code = own_code(exit_code(status), echo.first if ends_all else None, echo.unlaunched)
+    return Ended(code, begun, ended, echo.first, echo.unlaunched, echo.cancelled, echo.lost)
 
 
 def _watch(child: proc.Child, inbox: Inbox, place: Place) -> int:

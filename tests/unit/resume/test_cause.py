@@ -180,6 +180,19 @@ def test_both_faulty_nodes_are_named_and_long_lists_are_cut() -> None:
     assert "and 12 more" in why and "(and 1 more)" in why and len(why) < 200
 
 
+def test_a_step_that_was_cancelled_is_neither_the_programs_fault_nor_unknown() -> None:
+    for witness in (HEALTHY, None):
+        kind, nodes, why = cause(node("n1", witness=witness), cancelled=True)
+        assert (kind, nodes, why) == ("scheduler", (), "the step was cancelled")
+    assert cause(node("n1", "DOWN"), cancelled=True)[0] == "hardware"
+
+
+def test_a_node_that_slurm_told_srun_of_is_no_fault_of_the_program() -> None:
+    assert cause(node("n1"), lost="n2")[:2] == ("hardware", ())
+    assert cause(node("n1"), lost="n2", cancelled=True)[0] == "hardware"
+    assert cause(node("n1"), lost="n2", job=job("CANCELLED"))[0] == "scheduler"
+
+
 def test_a_step_that_was_not_started_is_no_fault_of_the_program() -> None:
     said = "task 1 launch failed: Slurmd could not execve job"
     kind, nodes, why = cause(node("n1"), node("n2"), unlaunched=said)

@@ -27,6 +27,11 @@ from hpkit.resume.echo import Echo, TaskEnd, own_code, task_end, unlaunched
         (b"srun: error: n1: task 0: Aborted", TaskEnd("n1", "0", 134)),
         (b"srun: error: n1: task 0: Out Of Memory", None),
         (b"srun: error: Node failure on n2", None),
+        (
+            b"12: srun: error: n1: task 0: Exited with exit code 3",
+            None,
+        ),  # an srun in the program, with --label
+        (b" 50%srun: error: n1: task 0: Exited with exit code 3", TaskEnd("n1", "0", 3)),
         (b"srun: Force Terminated StepId=4.0", None),
         (b"ValueError: task 1: Exited with exit code 3", None),
     ],
@@ -262,3 +267,42 @@ def test_without_room_for_a_thread_or_a_pipe_there_is_no_echo(monkeypatch: pytes
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert Echo.possible() is None
+
+
+CANCELLED = "slurmstepd-n1: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-12-01T16:46:43 ***"
+
+
+def listened(*lines: str) -> Echo:
+    """An echo that has heard these lines."""
+    reader, writer = os.pipe()
+    echo = Echo(writer)
+    held = os.dup(echo.writer)
+    echo.start()
+    os.write(held, "\n".join([*lines, ""]).encode())
+    os.close(held)
+    echo.finish()
+    os.close(writer)
+    os.close(reader)
+    return echo
+
+
+def test_the_node_that_failed_is_kept() -> None:
+    assert listened("x", "srun: error: Node failure on n2", "srun: error: n1: task 0: Killed").lost == "n2"
+    assert listened("3: srun: error: Node failure on n2", "Node failure on n3").lost == ""
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([CANCELLED, "srun: error: n1: task 0: Killed"], True),
+        (["some text", CANCELLED.replace("-n1", ""), "srun: error: n1: task 0: Terminated"], True),
+        (["srun: error: n2: task 1: Exited with exit code 7", CANCELLED], False),  # our own -K1
+        (["srun: error: n2: task 1: Out Of Memory", CANCELLED], False),
+        (["srun: error: Node failure on n2", CANCELLED], False),
+        ([CANCELLED.replace(" ***", " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***")], False),
+        ([CANCELLED.replace(" ***", " DUE TO TIME LIMIT ***")], False),
+        (["*** STEP 7.0 ON n1 CANCELLED AT noon ***"], False),
+    ],
+)
+def test_a_step_that_somebody_cancelled(lines: list[str], expected: bool) -> None:
+    assert listened(*lines).cancelled is expected

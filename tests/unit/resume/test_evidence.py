@@ -193,3 +193,18 @@ def test_an_answer_that_is_not_understood_clears_nobody(broken: dict[str, Any]) 
 def test_the_witness_of_this_python_starts_from_anywhere() -> None:
     argv = witness_argv(("n1",), 2.5)
     assert argv[-1] == "2.5" and os.path.isdir(os.path.join(argv[-2], "hpkit"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "kind", "blamed"),
+    [("DOWN+NOT_RESPONDING", "hardware", ("n2",)), ("IDLE", "user", ())],  # IDLE: the user gave it back
+)
+def test_a_node_that_slurm_took_out_of_the_job_is_looked_at(
+    slurm: FakeSlurm, fake: FakeSrun, flags: str, kind: str, blamed: tuple[str, ...]
+) -> None:
+    slurm.queue["7"] = slurm.queue["7"]._replace(nodes="n1")
+    slurm.put("n2", flags=flags, reason="Not responding")
+    fake.answers(document("n1"))
+    cause = judge(gathered(slurm, fake))
+    assert (cause.kind, cause.nodes) == (kind, blamed)
+    assert fake.calls[0][fake.calls[0].index("-w") + 1] == "n1"

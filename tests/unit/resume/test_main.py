@@ -226,6 +226,25 @@ def test_a_program_that_wants_no_restart(fake: FakeSrun) -> None:
     assert (ran.code, ran.writes) == (93, [])
 
 
+@pytest.mark.parametrize(
+    ("option", "env", "code"),
+    [
+        ([], {}, 3),
+        (["-K"], {}, 3),
+        (["-K0"], {}, 137),
+        (["--kill-on-bad-exit=0"], {"SLURM_KILL_BAD_EXIT": "1"}, 137),
+        ([], {"SLURM_KILL_BAD_EXIT": "0"}, 137),
+        (["-K1"], {"SLURM_KILL_BAD_EXIT": "0"}, 3),
+    ],
+)
+def test_the_first_failure_is_the_steps_where_it_ends_the_others(
+    fake: FakeSrun, option: list[str], env: Mapping[str, str], code: int
+) -> None:
+    fake.step("echo 'srun: error: n1: task 0: Exited with exit code 3' >&2; exit 137")
+    fake.answers(document("n1"), document("n2"))
+    assert hp_srun(fake, "--auto-resume", *option, "p", slurm={}, env=env).code == code
+
+
 def test_a_job_that_may_not_be_requeued(fake: FakeSrun) -> None:
     fake.step("exit 4")
     fake.answers(document("n1"), document("n2", "unhealthy"))

@@ -18,6 +18,7 @@ from hpkit.resume.srun_options import Table
 from hpkit.resume.supervisor import exit_code, srun_argv
 from tests.support.fake_srun import FakeSrun
 
+OURS = "HPKIT_CHECKPOINT,HPKIT_CHECKPOINT_STEP,HPKIT_ATTEMPT"
 TOP = Path(__file__).parents[3]
 DRIVER = """\
 import sys
@@ -41,6 +42,13 @@ sys.exit(ended.code)
         ("p -K0", {}, "srun -K1 p -K0"),
         ("p", {"SLURM_KILL_BAD_EXIT": "0"}, "srun p"),
         ("-N1 a : -K0 b : c", {}, "srun -K1 -N1 a : -K0 b : -K1 c"),
+        ("--export=NONE p a", {}, f"srun -K1 --export=NONE --export={OURS} p a"),
+        ("--export A,B -- p", {}, f"srun -K1 --export A,B --export=A,B,{OURS} -- p"),
+        ("--export=A,all p", {"SLURM_EXPORT_ENV": "NONE"}, "srun -K1 --export=A,all p"),
+        ("p", {"SLURM_EXPORT_ENV": "NONE"}, f"srun -K1 --export={OURS} p"),
+        ("p", {"SLURM_EXPORT_ENV": "ALL"}, "srun -K1 p"),
+        ("--export=NIL p", {}, "srun -K1 --export=NIL p"),
+        ("a : --export=none b", {}, f"srun -K1 a : -K1 --export=none --export={OURS} b"),
     ],
 )
 def test_the_step_is_ended_everywhere_when_one_task_fails(
