@@ -38,7 +38,7 @@ class Evidence(NamedTuple):
 
     `code` is the step's exit code; `signal` the ending signal that hp-srun itself got around the failure, 0 for none;
     `unlaunched` is what srun said of tasks that it could not start, "" for none;
-    `cancelled` whether somebody ended the step before a task of it failed; `lost` a failed node of which Slurm told srun;
+    `cancelled` whether somebody ended the step before a task of it failed; `lost` a failed node that srun was told of;
     `job` is the job as Slurm shows it after the failure, None when Slurm did not answer (`job_trouble` says why).
     """
 
