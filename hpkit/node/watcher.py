@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 
 from hpkit import files, log, proc
-from hpkit.node import lock, notes, settings
+from hpkit.node import lock, notes, settings, verdict
 from hpkit.paths import Paths
 
 TICK_S = 0.25
@@ -66,6 +66,7 @@ def _answer(paths: Paths, root: str, script: str) -> float:
     hooks = settings.load(paths, lambda found, suites: found.hooks, keep=False)[1]
     early = notes.due_in(paths, hooks.note_interval_s, time.clock_gettime(time.CLOCK_BOOTTIME))
     if early > 0:
+        verdict.remove(paths)  # a suspect node: whoever comes first meanwhile runs the suite
         return early
     argv = (sys.executable, "-I", "-S", script, "note", "--root", root)
     env = {n: os.environ[n] for n in ("SLURMD_NODENAME",) if n in os.environ}
