@@ -200,8 +200,8 @@ def test_requeue_feeds_one_scontrol(tools: Tools) -> None:
     assert tools.calls == ["scontrol --all show job 41", "scontrol "]
     assert tools.fed == [
         "requeue incomplete 41",
-        "update jobid=41 starttime=now+8",
-        "update jobid=41 excnodelist=t[3-4]",
+        "update jobid=41 excnodelist=t[3-4] starttime=now+8",  # together: after the first we may be killed
+        "update jobid=41 starttime=now+8",  # where the list is refused
     ]
 
 
