@@ -47,13 +47,13 @@ class Jobs:
         path = Path(self.home, f"slurm-{job}.out")
         return path.read_text() if path.exists() else ""
 
-    def until(self, job: str, part: str, timeout_s: float = 30.0) -> str:
+    def until(self, job: str, part: str, timeout_s: float = 150.0) -> str:
         """Wait until the job has printed this."""
         return self.cluster.until(lambda: self.text(job), lambda text: part in text, timeout_s, f"job {job}")
 
     def over(self, job: str) -> str:
         """Wait for the job's end; what it printed."""
-        self.cluster.wait(job, OVER, 90)
+        self.cluster.wait(job, OVER, 200)
         return self.text(job)
 
 
@@ -172,6 +172,7 @@ def test_a_signal_reaches_each_task_once(
     assert sorted(line for line in text.splitlines() if line.startswith("got")) == ["got 0", "got 1"]
 
 
+@pytest.mark.long  # in observe mode no helper of root's mends a begin time that was lost: two minutes each, then
 def test_a_faulty_node_that_nobody_drains_is_excluded_and_let_in_again(cluster: Cluster, jobs: Jobs) -> None:
     for name in cluster.names:
         own = paths(cluster.state.node(name))
