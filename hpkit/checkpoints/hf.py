@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from hpkit.checkpoints import bounded_json, dcp, tensors
+from hpkit.checkpoints import dcp, tensors
 from hpkit.checkpoints.model import Proof
 from hpkit.checkpoints.tree import Place, Unusable
 
@@ -63,13 +63,7 @@ def prove(place: Place) -> Proof:
 def _global_step(place: Place) -> int:
     if STATE not in place.entries:
         raise Unusable(f"no {STATE}: the save did not end")
-    size = place.facts(STATE).size
-    if size > MAX_STATE:
-        raise Unusable(f"{STATE} is too large to examine", unsure=True)
-    try:
-        state = bounded_json.parse(place.read(STATE, 0, size))
-    except ValueError as error:
-        raise Unusable(f"{STATE} is not whole: no valid JSON") from error
+    state = tensors.read_json(place, STATE, MAX_STATE)
     step = state.get("global_step") if isinstance(state, dict) else None
     if type(step) is not int:
         raise Unusable(f"{STATE} has no global_step")

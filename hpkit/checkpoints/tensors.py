@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from hpkit.checkpoints import bounded_json, names, torch_legacy, torch_zip
 from hpkit.checkpoints.model import Proof
@@ -90,14 +91,19 @@ def _no_gap(label: str, found: set[int], base: int, count: int) -> None:
     raise Unusable(f"{shown(label)}: number {missing} is missing ({len(found)} of {count} are there)")
 
 
-def _weight_map(place: Place, name: str) -> Iterable[str]:
+def read_json(place: Place, name: str, limit: int) -> Any:
+    """A small JSON file of a checkpoint; raises Unusable when it has over `limit` bytes or is not whole."""
     size = place.facts(name).size
-    if size > MAX_INDEX:
+    if size > limit:
         raise Unusable(f"{shown(name)} is too large to examine", unsure=True)
     try:
-        found = bounded_json.parse(place.read(name, 0, size))
+        return bounded_json.parse(place.read(name, 0, size))
     except ValueError as error:
         raise Unusable(f"{shown(name)} is not whole: no valid JSON") from error
+
+
+def _weight_map(place: Place, name: str) -> Iterable[str]:
+    found = read_json(place, name, MAX_INDEX)
     weights = found.get("weight_map") if isinstance(found, dict) else None
     if not isinstance(weights, dict) or not all(isinstance(v, str) for v in weights.values()):
         raise Unusable(f"{shown(name)} has no weight_map")
