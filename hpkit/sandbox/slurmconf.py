@@ -1,4 +1,4 @@
-"""The configuration of the sandbox's Slurm: slurm.conf, gres.conf, cgroup.conf. Pure text, for Slurm 21.08 to 25.x."""
+"""The configuration of the sandbox's Slurm: slurm.conf, gres.conf, cgroup.conf. Pure text, for Slurm 21.08 to 26.05."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hpkit.sandbox.ground import Ground
 
 CPUS = 16  # per node; config_overrides lets Slurm believe it whatever this machine has
 GRES = "gpu"
+EXPEDITED = (25, 11)  # the first release with expedited requeue
 Row = tuple[str, "str | int"]
 
 FIXED: tuple[Row, ...] = (
@@ -31,7 +32,8 @@ class Settings(NamedTuple):
 
     Seconds for all `_s`. `nohold` sets nohold_on_prolog_fail, `hooks` installs hpkit's prolog, epilog and health
     program, `proctrack` is "auto", "cgroup" or "linuxproc", `user` the account for jobs ("" = found),
-    `config` is TOML text put behind each node's hpkit.toml.
+    `config` is TOML text put behind each node's hpkit.toml. `parameters` are further SlurmctldParameters, `rows` further
+    lines of slurm.conf. `expedite` enables expedited requeue where Slurm has it (25.11).
     """
 
     nodes: int = 4
@@ -48,6 +50,9 @@ class Settings(NamedTuple):
     schedule_s: int = 3
     note_interval_s: int = 2
     config: str = ""
+    expedite: bool = True
+    parameters: str = ""
+    rows: tuple[str, ...] = ()
 
 
 class Ports(NamedTuple):
@@ -73,10 +78,10 @@ def slurm_conf(folder: str, settings: Settings, ground: Ground, ports: Ports, pr
         ("ProctrackType", f"proctrack/{proctrack}"),
         ("SchedulerParameters", scheduler(settings)),
     ]
-    rows += [*path_rows(folder), *FIXED, *time_rows(settings)]
+    rows += [*path_rows(folder), *FIXED, *time_rows(settings), *controller_rows(settings, ground)]
     if settings.hooks:
         rows += hook_rows(folder, settings)
-    lines = [f"{key}={value}" for key, value in rows] + node_lines(settings, ground, ports)
+    lines = [*(f"{key}={value}" for key, value in rows), *settings.rows, *node_lines(settings, ground, ports)]
     return "# Written by `hpkit sandbox up`; the next `up` writes it again.\n" + "\n".join(lines) + "\n"
 
 
@@ -84,6 +89,14 @@ def scheduler(settings: Settings) -> str:
     """SchedulerParameters: looks often, since nothing here is large."""
     pace = f"batch_sched_delay=1,sched_interval={settings.schedule_s},bf_interval={settings.schedule_s}"
     return f"nohold_on_prolog_fail,{pace}" if settings.nohold else pace
+
+
+def controller_rows(settings: Settings, ground: Ground) -> list[Row]:
+    """SlurmctldParameters; a Slurm that does not know one ignores it."""
+    known = ground.version >= EXPEDITED and settings.expedite
+    parameters = filter(None, ("enable_expedited_requeue" if known else "", settings.parameters))
+    text = ",".join(parameters)
+    return [("SlurmctldParameters", text)] if text else []
 
 
 def path_rows(folder: str) -> list[Row]:

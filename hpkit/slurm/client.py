@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from hpkit.slurm.abilities import Abilities
+
 
 class Node(NamedTuple):
     """A node as Slurm shows it. `flags` are upper-case words, base state included (`IDLE`, `DRAIN`, `NOT_RESPONDING`).
@@ -34,7 +36,8 @@ class Job(NamedTuple):
 
     `flags` are upper-case state words; `reason` is the state reason (`BeginTime`, `JobHeldUser`, …). `nodes`,
     `req_nodes` and `exc_nodes` are hostlist expressions as Slurm prints them ("" for none). Times are Unix seconds.
-    `features` is the user's constraint: user text, and where it was read a user could have put another.
+    `features` is the user's constraint: user text, and where it was read a user could have put another. `expedited` is
+    true for a job submitted with `--requeue=expedite` to a Slurm that has it.
     """
 
     id: str
@@ -57,6 +60,7 @@ class Job(NamedTuple):
     start_at: float | None = None
     end_at: float | None = None
     features: str = ""
+    expedited: bool = False
 
 
 class Client(Protocol):
@@ -79,6 +83,12 @@ class Client(Protocol):
 
     def config(self) -> dict[str, str]:
         """`scontrol show config` as key → value."""
+
+    def abilities(self) -> Abilities:
+        """What this Slurm can do; asked once, then remembered."""
+
+    def no_requeue(self, job_id: str) -> None:
+        """Requeue=0, also for a running job: a script that ends badly then ends the job as FAILED, even an expedited one."""
 
     def drain(self, name: str, reason: str) -> None:
         """state=drain with a reason (root only)."""

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from hpkit import proc, trust
 from hpkit.config import SlurmConfig
 from hpkit.errors import HpkitError, SlurmError
-from hpkit.slurm import parse
+from hpkit.slurm import abilities, parse
+from hpkit.slurm.abilities import Abilities
 from hpkit.slurm.client import Job, Node
 from hpkit.slurm.names import NODE_NAME, WRITABLE_JOB
 from hpkit.slurm.states import JOB_ACTIVE
@@ -80,6 +81,7 @@ class Commands:
         if config.conf:
             self._env["SLURM_CONF"] = config.conf
         self._found: dict[str, str] = {}
+        self._abilities: Abilities | None = None
 
     def node(self, name: str) -> Node:
         """One node; SlurmError kind "unknown" when Slurm has none of that name."""
@@ -150,6 +152,16 @@ class Commands:
     def config(self) -> dict[str, str]:
         """`scontrol show config` as key → value."""
         return parse.settings(self._ask("scontrol", "show", "config"))
+
+    def abilities(self) -> Abilities:
+        """What this Slurm can do; asked once, then remembered."""
+        if self._abilities is None:
+            self._abilities = abilities.look(self.config())
+        return self._abilities
+
+    def no_requeue(self, job_id: str) -> None:
+        """Requeue=0, also for a running job: a script that ends badly then ends the job as FAILED, even an expedited one."""
+        self._ask("scontrol", "update", f"jobid={self._single(job_id)}", "requeue=0")
 
     def drain(self, name: str, reason: str) -> None:
         """state=drain with a reason of one line (root only)."""

@@ -49,6 +49,7 @@ _JOB_PARTS = tuple(
     )
 )
 _FEATURES = re.compile(r"\sFeatures=(\S*) DelayBoot=")
+_EXPEDITED = re.compile(r"\sExpeditedRequeue=Yes\s")
 _BATCH_HOST = re.compile(r"\sBatchHost=(\S+)\s")
 _SETTING = re.compile(r"^(\S+)\s+= ?(.*)$", re.MULTILINE)
 
@@ -167,6 +168,7 @@ def job(text: str, asked: str) -> Job:
         start_at=moment(fields["start"]),
         end_at=moment(fields["end"]),
         features=_given(fields["features"]),
+        expedited=fields["expedited"] != "",
     )
 
 
@@ -204,6 +206,8 @@ def _job_fields(text: str, start: int, asked: str) -> dict[str, str]:
     fields["batch_host"] = host[1] if host else ""
     wanted = _FEATURES.search(text, place - 1)
     fields["features"] = wanted[1] if wanted else ""
+    expedited = _EXPEDITED.search(text, place - 1)
+    fields["expedited"] = expedited[0] if expedited else ""
     return fields
 
 
