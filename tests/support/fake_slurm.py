@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from hpkit import hostlist
 from hpkit.errors import SlurmError
+from hpkit.slurm.abilities import Abilities
 from hpkit.slurm.client import Job, Node
 
 REQUEUE_DELAY_S = 121.0
@@ -37,6 +38,7 @@ class FakeSlurm:
         self.down = ""
         self.settings: dict[str, str] = {"SLURM_VERSION": "22.05.8", "KillWait": "30 sec"}
         self.writes: list[tuple[str, ...]] = []
+        self.able = Abilities("22.05.8", (22, 5))
         self.reads = 0
         self.before_write: Callable[[], None] | None = None
 
@@ -140,6 +142,16 @@ class FakeSlurm:
             start_at=begin,
         )
         return ()
+
+    def abilities(self) -> Abilities:
+        self._look()
+        return self.able
+
+    def no_requeue(self, job_id: str) -> None:
+        self._begin()
+        job = self._job(job_id)
+        self.writes.append(("no_requeue", job_id))
+        self.queue[job_id] = job._replace(requeue=False)
 
     def start_now(self, job_id: str) -> None:
         self._begin()
