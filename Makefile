@@ -1,5 +1,7 @@
 # demo and test install what they need first (scripts/setup.sh says what) and are quick the second time.
-.PHONY: demo test test-long bench lint setup clean
+# The tests on a real Slurm run on this machine's own release in `test`, on every release in `test-slurm-all`, each in a
+# root of its own (scripts/release.sh); `smoke` is one short round on the others.
+.PHONY: demo test test-slurm-all test-long smoke bench lint setup clean
 
 PYTHON := .venv/bin/python
 # A cluster needs root. Nothing of root's stays behind in the tree.
@@ -11,8 +13,15 @@ demo: setup
 test: setup
 	@$(PYTHON) -m pytest -m "not long"
 
+test-slurm-all: setup
+	@$(AS_ROOT) $(PYTHON) scripts/every_release.py -m "not long"
+
+smoke: setup
+	@$(AS_ROOT) $(PYTHON) scripts/every_release.py --others -m smoke
+
 test-long: setup
 	@$(PYTHON) -m pytest
+	@$(AS_ROOT) $(PYTHON) scripts/every_release.py
 
 bench: setup
 	@$(PYTHON) -m benchmarks

@@ -7,7 +7,8 @@
 #   scripts/release.sh clean [RELEASE]         remove the roots
 #
 # Roots are kept in HPKIT_ROOTS [default: /var/cache/hpkit/roots]. A command sees this machine's /proc, /sys and /dev,
-# but has mounts, process numbers and a network of its own: everything that it started ends with it. Needs root.
+# but has mounts, process numbers and a network of its own: everything that it started ends with it. What it writes to
+# /out comes to the folder HPKIT_OUT, where that is set. Needs root.
 set -eu
 
 TOP=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
@@ -43,11 +44,21 @@ suite_of() {
 
 need() {
     [ "$(id -u)" -eq 0 ] || die "this needs root: sudo $0 $*"
-    lacking=""
-    for tool in debootstrap unshare chroot tar; do
-        PATH="$PATH:/usr/sbin:/sbin" command -v "$tool" >/dev/null 2>&1 || lacking="$lacking $tool"
+    lacking=$(lacking)
+    if [ -n "$lacking" ] && command -v apt-get >/dev/null 2>&1; then
+        say "installing debootstrap"
+        { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+            debootstrap debian-archive-keyring iproute2; } >&2 || die "apt-get could not install debootstrap"
+        lacking=$(lacking)
+    fi
+    [ -z "$lacking" ] || die "these programs are missing:$lacking"
+    [ -x "$TOP/.venv/bin/python" ] || die "run scripts/setup.sh first: its pip fetches the libraries"
+}
+
+lacking() {
+    for tool in debootstrap unshare chroot tar flock ip; do
+        PATH="$PATH:/usr/sbin:/sbin" command -v "$tool" >/dev/null 2>&1 || printf ' %s' "$tool"
     done
-    [ -z "$lacking" ] || die "these programs are missing:$lacking (apt-get install debootstrap util-linux)"
 }
 
 # Two runs at once must not make the same root: the second waits, then finds it made.
@@ -137,6 +148,8 @@ run_in() {
         mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
         mkdir -p "$root/src" "$root/var/tmp"
         mount -t tmpfs -o mode=0755 tmpfs "$root/src"
+        mkdir -p "$root/out"
+        [ -z "${HPKIT_OUT:-}" ] || mount --bind "$HPKIT_OUT" "$root/out"
         tar -C "$HPKIT_TOP" --exclude=./.venv --exclude=./.git --exclude=__pycache__ --exclude="./.*_cache" -cf - . |
             tar -C "$root/src" -xf -
         ip link set lo up
@@ -174,7 +187,7 @@ case "${1:-}" in
         done
         ;;
     *)
-        sed -n '2,10p' "$0" | sed 's/^# \{0,1\}//' >&2
+        sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//' >&2
         exit 3
         ;;
 esac

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -90,13 +90,17 @@ def assert_resumed(run: Run, bad: str, fault_at: float, step: int, expected: str
     assert run.result() == expected
 
 
-@pytest.mark.parametrize("script", ["template", "plain", "trap"])
-def test_a_lost_gpu_is_survived(run: Run, expected: str, script: str) -> None:
+@pytest.mark.parametrize("script", [pytest.param("template", marks=pytest.mark.smoke), "plain", "trap"])
+def test_a_lost_gpu_is_survived(
+    run: Run, expected: str, script: str, record_property: Callable[[str, object], None]
+) -> None:
     text, args = GIVEN[script]
     run.submit(*args, script=text)
     bad, at = break_while_saving(run, 8)
     assert drained(run.cluster, bad).startswith("hpkit: gpu.count: ")
     assert_resumed(run, bad, at, 4, expected)
+    again = run.event("step", run.event("start", at)["wall"])
+    record_property("recovery_s", round(again["wall"] - at, 1))
     assert run.job().restarts == 1
     if script != "template":
         assert run.text("after") == "after 1 0\n", "nothing after hp-srun ran in the attempt that failed"
