@@ -41,6 +41,9 @@ VERBS: dict[str, Verb] = {
     "attempts": Verb(
         "hpkit.commands.attempts:command", "Show the attempts of a training run and why each ended."
     ),
+    "doctor": Verb(
+        "hpkit.commands.doctor:command", "Look at this installation: Slurm, ways to restart, slurm.conf."
+    ),
     "config": Verb("hpkit.commands.config:command", "Show or check the configuration."),
     "sandbox": Verb(
         "hpkit.commands.sandbox:command", "A real Slurm cluster on this machine, to try hpkit on."

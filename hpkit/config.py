@@ -58,12 +58,16 @@ class HooksConfig(NamedTuple):
 
 
 class SlurmConfig(NamedTuple):
-    """How Slurm is reached: slurm.conf, folder of its commands, gres.conf (empty: found), seconds for one call."""
+    """How Slurm is reached: slurm.conf, folder of its commands, gres.conf (empty: found), seconds for one call.
+
+    `backend` is "commands", "pyslurm" (the commands where that is not possible) or "auto": pyslurm where it fits.
+    """
 
     conf: str = ""
     bin: str = ""
     gres_conf: str = ""
     timeout_s: float = 5.0
+    backend: str = "auto"
 
 
 class DrainConfig(NamedTuple):
@@ -120,6 +124,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "mode": ("observe", "enforce"),
         "hooks.watcher": ("helper", "none"),
+        "slurm.backend": ("auto", "commands", "pyslurm"),
         "resume.resume_on": ("hardware", "any"),
     }
 )

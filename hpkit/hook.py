@@ -119,17 +119,41 @@ def _round_hook(kind: str, root: str, begun: float, watchdog: Watchdog) -> int:
     round_deadline = deadline - min(SLURM_SHARE * budget_s, SLURM_MAX_S)
     host = machine.live(root, view=View.NODE)
     scene = Scene(kind, root, where, config, plan, host, deadline, round_deadline)
-    rejected = not (kind == "epilog" and _epilog_is_done(scene)) and _locked_round(scene, watchdog)
-    if kind == "epilog":
-        _see_the_job_off(scene)
+    rejected = _epilog(scene, watchdog) if kind == "epilog" else _locked_round(scene, watchdog)
     if kind == "health":
         _watch_over(scene)
     return REJECT if rejected else 0
 
 
+def _epilog(scene: Scene, watchdog: Watchdog) -> bool:
+    """The epilog; whether the node is to be rejected.
+
+    An expedited job must not lose its nodes, or be held, because a round takes long or finds the fault gone: where
+    root has judged already, its drain is the answer.
+    """
+    from hpkit.node import parting
+
+    job = parting.of(os.environ, scene.host.node)
+    suspected = scene.enforcing and parting.suspected(scene.paths, job)
+    expedited = suspected and parting.expedited(_client(scene), scene.host.node, job)
+    hooks = scene.settings.hooks
+    if suspected and job.first and (hooks.release_held or hooks.start_requeued):
+        _leave_helper(scene, "start", job.job, str(job.uid), str(job.restarts))
+    reason = parting.taken_out(_client(scene), scene.host.node) if expedited else ""
+    if reason:
+        watchdog.code = REJECT
+        verdict.remove(scene.paths)
+        os.write(1, f"{reason}\n".encode())
+    rejected = bool(reason) or not _epilog_is_done(scene) and _locked_round(scene, watchdog)
+    _see_the_job_off(scene, job.job)
+    if expedited:
+        waited_s = parting.end_together(job, time.time() + scene.deadline - time.monotonic() - STEPS_SPARE_S)
+        log.info("expedited", job=job.job, drained=bool(reason), rejected=rejected, waited_s=f"{waited_s:.2f}")
+    return rejected
+
+
 def _epilog_is_done(scene: Scene) -> bool:
-    """Leave the requeue helper if there is a reason to; whether the job ended well and the verdict still holds."""
-    _speed_up_restart(scene)
+    """Whether the job ended well and the verdict still holds."""
     ended = f"{os.environ.get('SLURM_JOB_EXIT_CODE', '0')} {os.environ.get('SLURM_JOB_EXIT_CODE2', '0:0')}"
     if ended == "0 0:0" and not notes.any_left(scene.paths):
         return verdict.trusted(scene.paths, scene.host.now(), "epilog") is not None
@@ -279,52 +303,26 @@ def _consider_return(scene: Scene, done: round.Done) -> None:
         round.keep("past", lambda: past.save(scene.paths, accepted))
 
 
-def _see_the_job_off(scene: Scene) -> None:
+def _see_the_job_off(scene: Scene, job: str) -> None:
     """After a job that may start again soon: nothing of it is left here when slurmctld is told that it has ended."""
     from hpkit.node import steps
 
-    job = os.environ.get("SLURM_JOB_ID", "")
     notes.forget(scene.paths, job)  # this epilog's own round has answered its notes
     steps.wait_for_end(job, min(time.monotonic() + steps.WAIT_S, scene.deadline - STEPS_SPARE_S))
 
 
-def _speed_up_restart(scene: Scene) -> None:
-    """The job of this epilog left a suspect note here: when it is requeued, let it start at once.
-
-    The note need not be answered yet: hp-srun does not wait for that when the node is drained already.
-    """
-    job, uid = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_UID", "")
-    uids = notes.naming(scene.paths, job)
-    if not uids:
-        return
-    wanted = scene.enforcing and scene.settings.hooks.start_requeued
-    if wanted and uid.isdecimal() and int(uid) in uids and _is_batch_host(os.environ, scene.host.node):
-        _leave_helper(scene, "start", job, uid)
-
-
-def _is_batch_host(env: Mapping[str, str], node: str) -> bool:
-    """The batch script ran on the first node of the job; Slurm before 23.02 tells the list by its old name only."""
-    from hpkit import hostlist
-
-    listed = env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST", "")
-    try:
-        return hostlist.expand(listed)[:1] == (node,)
-    except ValueError:
-        return False
-
-
-def _leave_helper(scene: Scene, kind: str, job: str, uid: str) -> None:
+def _leave_helper(scene: Scene, kind: str, job: str, *words: str) -> None:
     """Start a detached helper for the job of this hook; it holds nothing of ours open.
 
     The job is named while it is still on this node: for an array's task that is not possible later.
     """
-    if not (job.isdecimal() and uid.isdecimal()):
+    if not all(word.isdecimal() for word in (job, *words)):
         return
     from hpkit.node import helpers
 
     name = helpers.own_name(_client(scene), scene.host.node, job)
     try:
-        proc.detach((sys.executable, "-I", "-S", SCRIPT, kind, name, uid, "--root", scene.root), env=_kept())
+        proc.detach((sys.executable, "-I", "-S", SCRIPT, kind, name, *words, "--root", scene.root), env=_kept())
     except OSError as error:
         log.error("helper-not-started", helper=kind, job=name, why=error)
 
@@ -357,18 +355,12 @@ def _helper(kind: str, root: str, rest: Sequence[str]) -> int:
     log.setup(root, syslog=config.log.syslog)
     client = connect(config.slurm, trusted_only=os.geteuid() == 0)
     node = machine.live(root, view=View.NODE).node
+    job, uid, release, start = rest[0], int(rest[1]), config.hooks.release_held, config.hooks.start_requeued
     if kind == "start":
-        outcome = helpers.start_requeued(client, node, rest[0], (int(rest[1]),))
+        run = int(rest[2])
+        outcome = helpers.after_failure(client, where, node, job, uid, run, release=release, start=start)
     else:
-        outcome = helpers.after_reject(
-            client,
-            where,
-            node,
-            rest[0],
-            int(rest[1]),
-            release=config.hooks.release_held,
-            start=config.hooks.start_requeued,
-        )
+        outcome = helpers.after_reject(client, where, node, job, uid, release=release, start=start)
     log.info("helper-ended", helper=kind, job=rest[0], outcome=outcome)
     return 0
 

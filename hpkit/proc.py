@@ -51,8 +51,8 @@ _DRAIN_S = 0.2  # at most this long for what an ended program left in its pipes
 _running: set[int] = set()  # leaders of the groups that run and stream have going
 
 
-class _Job:
-    """One program in its own session, its pipes, and what it has printed so far."""
+class Piped:
+    """One program in its own session, its pipes, and what it has printed so far. With `talk` its input stays open."""
 
     def __init__(
         self,
@@ -62,13 +62,14 @@ class _Job:
         limit: int,
         cwd: str,
         shield: bool = False,
+        talk: bool = False,
     ) -> None:
         popen = _popen(
             argv,
             shield=shield,
             env=built(env),
             cwd=cwd,
-            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if stdin or talk else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -82,10 +83,12 @@ class _Job:
         self.pidfd = pidfd_of(self.pid)
         self.poller = select.poll()
         self.stdin = memoryview(stdin)
+        self.talk = talk
         for pipe in (popen.stdin, popen.stdout, popen.stderr):
             if pipe:
                 os.set_blocking(pipe.fileno(), False)
-                self.poller.register(pipe, select.POLLOUT if pipe is popen.stdin else select.POLLIN)
+                if pipe is not popen.stdin or stdin:
+                    self.poller.register(pipe, select.POLLOUT if pipe is popen.stdin else select.POLLIN)
         assert popen.stdout and popen.stderr
         self.out_fd, self.err_fd = popen.stdout.fileno(), popen.stderr.fileno()
         self.output = {self.out_fd: bytearray(), self.err_fd: bytearray()}
@@ -125,7 +128,8 @@ class _Job:
             self.stdin = self.stdin[:0]
         if not self.stdin and self.popen.stdin:
             self.poller.unregister(fd)
-            self.popen.stdin.close()
+            if not self.talk:
+                self.popen.stdin.close()
 
     def until(self, deadline: float) -> Generator[bytes, None, bool]:
         """Pump until the program has ended (True) or `deadline` (monotonic seconds) has passed (False)."""
@@ -240,7 +244,7 @@ def _drive(
     """The body of run and stream: yields pieces of stdout, returns how it ended."""
     begun = time.monotonic()
     try:
-        job = _Job(argv, env, stdin, limit, cwd, shield)
+        job = Piped(argv, env, stdin, limit, cwd, shield)
     except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
         missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
         failure = "missing" if missing else "denied"
@@ -254,7 +258,7 @@ def _drive(
         rc = (peek(job.pid) if gone else None) or 0
     finally:
         if gone is None:  # the caller gave up, or was interrupted
-            gone = _exhaust(job.kill(grace_s))
+            gone = exhaust(job.kill(grace_s))
         job.close(stuck=not gone)
     return Ran(
         argv=tuple(argv),
@@ -342,7 +346,7 @@ def _keep_statuses() -> None:
             return
 
 
-def _exhaust(steps: Generator[bytes, None, bool]) -> bool:
+def exhaust(steps: Generator[bytes, None, bool]) -> bool:
     """Run a generator to its end and return its value."""
     while True:
         try:

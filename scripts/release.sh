@@ -147,6 +147,8 @@ run_in() {
         mount -t tmpfs -o mode=0755 tmpfs "$root/run"
         mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
         mkdir -p "$root/src" "$root/var/tmp"
+        # Sandboxes are made in there, named by process numbers that each run begins anew.
+        mount -t tmpfs -o mode=1777 tmpfs "$root/var/tmp"
         mount -t tmpfs -o mode=0755 tmpfs "$root/src"
         mkdir -p "$root/out"
         [ -z "${HPKIT_OUT:-}" ] || mount --bind "$HPKIT_OUT" "$root/out"

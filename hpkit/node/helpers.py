@@ -1,4 +1,4 @@
-"""Detached root helpers that hooks leave behind: a requeued job starts at once, one held by our reject is released.
+"""Detached root helpers that hooks leave behind: a requeued job starts at once, one that Slurm holds for us is released.
 
 Each watches one job for a while, does at most one thing, and ends. Neither acts on anything a user wrote except the
 suspect note's job id, which counts only when the note's owner owns the job.
@@ -26,8 +26,12 @@ AWAY = frozenset(
     {"unreachable", "timeout"}
 )  # the controller may have heard us all the same: look again, then ask again
 NOT_HELD = "not held by a failed launch: "
+REJECTED = "held by Slurm after this node's prolog rejected it"
 # The text of Slurm's own hold after a failed prolog (job_mgr.c, _job_requeue_op).
 LAUNCH_FAILED = "launch failed requeued held"
+# Its hold of an expedited job without a failed epilog (job_mgr.c, batch_requeue_fini), in the state REQUEUE_HOLD. A
+# person's `scontrol requeuehold` gives the same text in the state PENDING (measured on 26.05.5).
+EXPEDITED_HELD = "job requeued in held state"
 UNDER_WAY = frozenset(
     {"RUNNING", "CONFIGURING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT"}
 )
@@ -54,15 +58,61 @@ def start_requeued(
     of it in a few words; "started" when the start time was set.
     """
     allowed = frozenset(uids)
-    job_id, last = own_name(client, node, job_id), NO_ANSWER
+    name = own_name(client, node, job_id)
+    return _watch(client, name, lambda job: _help(client, name, job, allowed), watch_s, pause)
+
+
+def after_failure(
+    client: Client,
+    paths: Paths,
+    node: str,
+    job_id: str,
+    uid: int,
+    restarts: int,
+    *,
+    release: bool = True,
+    start: bool = True,
+    watch_s: float = WATCH_S,
+    pause: Pause = time.sleep,
+) -> str:
+    """What follows for a job whose owner `uid` left a suspect note: `start_requeued`, or the end of Slurm's own hold.
+
+    Slurm holds an expedited job whose script ended with a bad code when no epilog failed. `restarts` is how often the
+    job had been started again before the run that ended: only the hold that came with this end is released, once, and
+    never a person's. Returns what came of it in a few words; "released" when the job was released.
+    """
+    name, asked = own_name(client, node, job_id), False
+
+    def look(job: Job) -> str:
+        nonlocal asked
+        if job.user_id != uid or not _held_for_its_code(job, restarts):
+            return _help(client, name, job, frozenset({uid}), start)
+        mark = f"{name}:{job.restarts}"
+        if not asked and (not release or mark in _released(paths)):
+            return "left held" if not release else "released before"
+        asked = True
+        return _release(client, paths, name, mark, "held by Slurm, though its owner suspected this node")
+
+    return _watch(client, name, look, watch_s, pause)
+
+
+def _help(client: Client, name: str, job: Job, uids: frozenset[int], start: bool = True) -> str:
+    """Start the job if it waits for nothing but its begin time; what came of it."""
+    if job.user_id not in uids:
+        return "not the note's owner"
+    found = _waits_for(job, time.time())
+    if found != "begin time":
+        return found
+    return _start(client, name) if start else "left to wait"
+
+
+def _watch(client: Client, name: str, look: Callable[[Job], str], watch_s: float, pause: Pause) -> str:
+    """Show the job to `look` until that knows what came of it; "gave up: …" when it does not in time."""
+    last = NO_ANSWER
     for _ in range(max(1, int(watch_s / POLL_S))):
-        job, last = _look(client, job_id, last)
+        job, last = _look(client, name, last)
         if job is not None:
-            if job.user_id not in allowed:
-                return "not the note's owner"
-            last = _waits_for(job, time.time())
-            if last == "begin time":
-                last = _start(client, job_id)
+            last = look(job)
             if last not in ("under way", NO_ANSWER):
                 return last
         elif last == "unknown":
@@ -96,7 +146,7 @@ def release_held(
             if last == HELD and not asked and (not allowed or job_id in _released(paths)):
                 return "left held" if not allowed else "released before"
             if last == HELD and _drained_by_us(client, node):
-                last, asked = _release(client, paths, job_id), True
+                last, asked = _release(client, paths, job_id, job_id, REJECTED), True
             if last not in ("under way", HELD, NO_ANSWER):
                 return last
         elif last == "unknown":
@@ -162,6 +212,10 @@ def _waits_for(job: Job, now: float) -> str:
         return "under way"
     if job.flags & UNDER_WAY:
         return "running again" if job.flags & {"RUNNING", "CONFIGURING"} else "under way"
+    if "EXPEDITING" in job.flags:
+        return "put back by Slurm, before all others"
+    if "REQUEUE_HOLD" in job.flags:
+        return f"held: {job.reason}"
     if "PENDING" not in job.flags:
         return "over"
     if job.restarts < 1:
@@ -172,6 +226,12 @@ def _waits_for(job: Job, now: float) -> str:
     if job.reason == "BeginTime" or (job.reason in BESIDE and begin is not None and begin > now + 1):
         return "begin time"
     return "under way" if job.reason in UNDECIDED else f"waits for {job.reason}"
+
+
+def _held_for_its_code(job: Job, restarts: int) -> bool:
+    """Whether Slurm itself holds this expedited job since the end of the run after `restarts` restarts."""
+    own = "REQUEUE_HOLD" in job.flags and job.reason.replace("_", " ").lower() == EXPEDITED_HELD
+    return own and job.expedited and job.restarts == restarts + 1
 
 
 def _held_as(job: Job) -> str:
@@ -204,15 +264,15 @@ def _drained_by_us(client: Client, node: str) -> bool:
     return ownership.ours(seen)
 
 
-def _release(client: Client, paths: Paths, job_id: str) -> str:
+def _release(client: Client, paths: Paths, job_id: str, mark: str, why: str) -> str:
     """Remember first, then release: after a crash in between the job stays held rather than being released twice."""
     try:
-        _remember(paths, job_id)
+        _remember(paths, mark)
         client.release(job_id)
     except (SlurmError, OSError) as error:
         log.warning("release-failed", job=job_id, why=error)
         return NO_ANSWER if isinstance(error, SlurmError) and error.kind in AWAY else "refused"
-    log.audit("job-released", job=job_id, why="held by Slurm after this node's prolog rejected it")
+    log.audit("job-released", job=job_id, why=why)
     return "released"
 
 
@@ -221,12 +281,12 @@ def _released_path(paths: Paths) -> str:
 
 
 def _released(paths: Paths) -> list[str]:
-    """The jobs released on this node, oldest first."""
+    """The jobs released on this node (`JOB`, or `JOB:RESTARTS` of an expedited one), oldest first."""
     found = files.read_json(_released_path(paths))
     return [str(job) for job in found] if isinstance(found, list) else []
 
 
-def _remember(paths: Paths, job_id: str) -> None:
+def _remember(paths: Paths, mark: str) -> None:
     files.ensure_dir(paths.lib)
-    jobs = [*_released(paths), job_id][-RELEASED_MAX:]
+    jobs = [*_released(paths), mark][-RELEASED_MAX:]
     files.write_atomic(_released_path(paths), json.dumps(jobs) + "\n")

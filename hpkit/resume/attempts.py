@@ -175,6 +175,12 @@ def past_of(found: Read, restart: int) -> Past:
     return Past(len(earlier) + 1, len(done), unknown, frozenset(excluded))
 
 
+def switched_off(events: Sequence[Mapping[str, Any]], restart: int) -> bool:
+    """Whether hp-srun switched the job's requeue off in this start of it, and did not switch it on again."""
+    states = [e.get("state") for e in events if e["event"] == "no_requeue" and e.get("restart") == restart]
+    return states[-1:] == ["done"]
+
+
 def _refused(events: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> bool:
     """Whether this request for a requeue failed in the end; one that nobody answered for counts as made."""
     return any(

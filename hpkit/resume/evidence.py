@@ -139,7 +139,8 @@ def witness_from(document: Mapping[str, Any]) -> Witness:
     except (KeyError, TypeError, ValueError) as error:
         return Witness(bool(document.get("note")), trouble=f"its answer was not understood: {error}")
     verdict = str(root.get("verdict", "")) if isinstance(root, dict) else ""
-    return Witness(bool(document.get("note")), verdict, failures, own, trouble)
+    enforce = document.get("enforce") is True
+    return Witness(bool(document.get("note")), verdict, failures, own, trouble, enforce)
 
 
 def _failures(documents: Sequence[Mapping[str, Any]]) -> tuple[Finding, ...]:

@@ -13,7 +13,7 @@ class Witness(NamedTuple):
 
     `noted`: a suspect note was left there. `root` is the verdict of a root round that began after the note, "" without
     one; `failures` its failed findings. `own_failures` are those of the witness's own look, as the user, in the step.
-    `trouble` says what went wrong with the witness itself.
+    `trouble` says what went wrong with the witness itself. `enforce`: hpkit's hooks act there, and do not only observe.
     """
 
     noted: bool = False
@@ -21,6 +21,7 @@ class Witness(NamedTuple):
     failures: tuple[Finding, ...] = ()
     own_failures: tuple[Finding, ...] = ()
     trouble: str = ""
+    enforce: bool = False
 
 
 class NodeFacts(NamedTuple):

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from hpkit import proc
+from hpkit.config import DrainConfig
 from hpkit.errors import SlurmError
-from hpkit.resume import attempts, evidence, loops, placeholders, requeue
+from hpkit.resume import attempts, evidence, expedite, loops, placeholders, requeue
 from hpkit.resume.cause import judge
 from hpkit.resume.facts import Cause, Evidence, Past, Plan
 from hpkit.resume.messages import say, seconds
@@ -38,6 +39,7 @@ class Run(NamedTuple):
     past: Past
     batch: requeue.Batch
     job: Job | None
+    drain: DrainConfig
 
     def go(self) -> int:
         """Run the step to its end; returns hp-srun's exit code."""
@@ -62,6 +64,7 @@ class Run(NamedTuple):
             say(
                 f"internal error after the step ({type(error).__name__}: {error}); keeping its exit code {ended.code}"
             )
+            self._end_for_good(None)
             return ended.code
 
     def _note_start(self, argv: tuple[str, ...]) -> None:
@@ -84,7 +87,7 @@ class Run(NamedTuple):
         self.record.append("plan", action=plan.action, why=plan.why)
         say(f"cause: {cause.kind}: {cause.why}")
         if plan.action != "requeue":
-            return self._stop(plan, ended)
+            return self._stop(plan, ended, found.job)
         return self._requeue(plan, cause, found, ended, inbox)
 
     def _evidence(self, ended: Ended, inbox: Inbox) -> Evidence:
@@ -106,25 +109,48 @@ class Run(NamedTuple):
             seconds=found.ended - found.begun,
         )
 
-    def _stop(self, plan: Plan, ended: Ended) -> int:
+    def _stop(self, plan: Plan, ended: Ended, job: Job | None) -> int:
         hint = f"; {requeue.by_hand(self.key.job)}" if plan.offer else ""
         say(f"not requeued: {plan.why}{hint}")
+        self._end_for_good(job)
         return self._code(plan, ended)
+
+    def _end_for_good(self, job: Job | None) -> None:
+        """See to it that an expedited job ends with our code, and is not held for it. Nothing to do for any other."""
+        job = job or evidence.read_job(self.client, self.key.job)[0] or self.job
+        if expedite.needs_switch(job):
+            expedite.switch_off(self.client, self.key.job, self.record, say=say)
 
     def _code(self, plan: Plan, ended: Ended) -> int:
         own = self.settings.give_up_code
         return own if plan.gives_up and own is not None else ended.code
 
     def _requeue(self, plan: Plan, cause: Cause, found: Evidence, ended: Ended, inbox: Inbox) -> int:
-        order = Order(self.key.job, self.settings.begin_in_s, self._exclusion(cause, found.job))
+        way = expedite.choose(
+            self.client, found.job or self.job, self.batch, cause, found.nodes, self.drain
+        )
+        exclude = self._exclusion(cause, found.job)
+        if way.by_code and exclude is not None:
+            way = expedite.Way(False, "its list of excluded nodes changes, which only a requeue of ours can do")
         inbox.take()
         number = inbox.ending_since(ended.ended)
         if number:
-            return self._stop(Plan("stop", f"hp-srun was sent {inbox.name(number)}"), ended)
-        say(f"requeueing job {order.job}, to start again in {order.begin_in_s} s")
+            return self._stop(Plan("stop", f"hp-srun was sent {inbox.name(number)}"), ended, None)
+        if way.by_code:
+            say(expedite.by_code(self.key.job, ended.code, way))
+            requeue.leave_to_slurm(cause, self.record, say=say)
+            return ended.code
+        return self._ask_for_requeue(plan, cause, ended, exclude, way)
+
+    def _ask_for_requeue(
+        self, plan: Plan, cause: Cause, ended: Ended, exclude: tuple[str, ...] | None, way: expedite.Way
+    ) -> int:
+        order = Order(self.key.job, None if way.why else self.settings.begin_in_s, exclude)
+        say(f"requeueing job {order.job}, {expedite.told(way, order.begin_in_s)}")
         why = requeue.carry_out(self.client, order, plan, cause, self.record, say=say)
         if why:
-            say(f"NOT requeued: {why}; {requeue.by_hand(order.job)}")
+            hint = expedite.left(order.job) if way.why else requeue.by_hand(order.job)
+            say(f"NOT requeued: {why}; {hint}")
             return self._code(plan._replace(gives_up=True), ended)
         requeue.end_batch(self.batch)
         return ended.code
@@ -154,22 +180,22 @@ def prepare(command: Command, settings: Settings, source: Source, env: Mapping[s
     from hpkit.slurm import connect
 
     try:
-        site = config.load(
-            paths(node_root()).etc, explicit=env.get("HPKIT_CONFIG", ""), trusted_only=False
-        ).slurm
+        site = config.load(paths(node_root()).etc, explicit=env.get("HPKIT_CONFIG", ""), trusted_only=False)
     except ConfigError:
-        site = config.SlurmConfig()
+        site = config.Config()
+    reach = site.slurm
     beside = shutil.which("srun", path=env.get("PATH"))
-    if beside and not site.bin:  # where this srun is, its scontrol is too
-        site = site._replace(bin=os.path.dirname(os.path.abspath(beside)))
-    client = connect(site, trusted_only=False)
+    if beside and not reach.bin:  # where this srun is, its scontrol is too
+        reach = reach._replace(bin=os.path.dirname(os.path.abspath(beside)))
+    client = connect(reach, trusted_only=False)
     key = attempts.key_of(env)
     job, trouble = evidence.read_job(client, key.job)
     if trouble:
         say(f"the job could not be read ({trouble}); it is asked for again when the step fails")
     record, past = _open_record(key, settings, source, env, job)
+    job = expedite.switch_on_again(client, job, record, say=say)
     batch = requeue.find_batch(proc.ancestors(), os.getuid(), env.get("SLURM_JOB_ID", ""))
-    run = Run(command, settings, source, env, client, key, record, past, batch, job)
+    run = Run(command, settings, source, env, client, key, record, past, batch, job, site.drain)
     _announce(run)
     return run
 
@@ -200,11 +226,9 @@ def _announce(run: Run) -> None:
         Cause("hardware", (), ""), 1, run.job, run.past, resume_on=run.settings.resume_on,
         max_restarts=run.settings.max_restarts, het="SLURM_HET_SIZE" in run.env,
     )  # fmt: skip
-    able = (
-        "a node that fails means a requeue"
-        if plan.action == "requeue"
-        else f"no requeue possible: {plan.why}"
-    )
+    able = expedite.promise(run.job, run.batch)
+    if plan.action != "requeue":
+        able = f"no requeue possible: {plan.why}"
     say(f"attempt {run.past.attempt} of job {run.key.job}; {able}")
     if run.command.gives("no-kill") or run.env.get("SLURM_NO_KILL"):
         say("srun's --no-kill keeps a step going after a task has failed: a failure may be noticed late")

@@ -46,6 +46,8 @@ def attempts(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             found[-1].update(action=event.get("action"), plan=event.get("why"))
         elif found and kind == "requeue":
             found[-1].update(requeue=event.get("state"), refused=event.get("why"))
+            if event.get("way"):
+                found[-1].update(way=event["way"])
     return found
 
 
@@ -84,7 +86,8 @@ def _attempt_lines(one: Mapping[str, Any]) -> list[str]:
     told.append(f"  {_clock(one['ended'])}  {_ending(one)}")
     if one.get("action") == "requeue":
         failed = one.get("requeue") == "refused"
-        told.append(f"            requeue refused: {one['refused']}" if failed else "            requeued")
+        how = f"requeued by its {one['way']} (expedited)" if one.get("way") else "requeued"
+        told.append(f"            requeue refused: {one['refused']}" if failed else f"            {how}")
     elif one.get("action"):
         told.append(f"            not requeued: {one['plan']}")
     return told

@@ -2,7 +2,8 @@
 
 It leaves a suspect note first, so that root looks at the node at once; looks itself, in the step's view, meanwhile;
 then waits for root's answer to the note. It prints one document in the lines of `wire`:
-`{"schema":"hpkit.witness/1","node","note":bool,"root":answer or null,"report":report or null,"trouble":text}`.
+`{"schema":"hpkit.witness/1","node","note":bool,"root":answer or null,"report":report or null,"trouble":text,
+"enforce":bool}`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def main() -> int:
     began = host.now()
     noted, trouble = leave_note(place, os.environ.get("SLURM_JOB_ID", ""), began)
     report: Report | None = None
+    enforce = False
     try:
+        enforce = enforcing(place)
         report = look(host, place, min(OWN_LOOK_S, budget_s))
     except Exception as error:  # noqa: BLE001  # whatever breaks our own look, root's answer is still worth waiting for
         trouble = f"{type(error).__name__}: {error}"
@@ -53,6 +56,7 @@ def main() -> int:
         "root": answer,
         "report": report_document(report) if report else None,
         "trouble": trouble,
+        "enforce": enforce,
     }
     for line in wire.lines(host.node, document):
         print(line)
@@ -77,6 +81,17 @@ def leave_note(place: Paths, job: str, now: Clock) -> tuple[bool, str]:
     finally:
         os.close(fd)
     return True, ""
+
+
+def enforcing(place: Paths) -> bool:
+    """Whether root's hooks act on this node by its configuration; what a user cannot read counts as no."""
+    from hpkit import config
+    from hpkit.errors import ConfigError
+
+    try:
+        return config.load(place.etc, trusted_only=False).mode == "enforce"
+    except ConfigError:
+        return False
 
 
 def look(host: Host, place: Paths, budget_s: float) -> Report:

@@ -43,7 +43,7 @@ class Cluster:
     @property
     def slurm(self) -> SlurmConfig:
         """How hpkit reaches this cluster's Slurm."""
-        return SlurmConfig(conf=self.state.conf, timeout_s=10.0)
+        return SlurmConfig(conf=self.state.conf, bin=self.state.slurm_bin, timeout_s=10.0)
 
     @property
     def client(self) -> Client:
@@ -58,7 +58,7 @@ class Cluster:
         return {
             "SLURM_CONF": self.state.conf,
             "HPKIT_ROOT": f"{self.folder}/nodes/%n",
-            "PATH": f"{self.folder}/bin:{proc.PATH}",
+            "PATH": f"{self.folder}/bin:{ground_module.path_with(self.state.tools)}",
             "HOME": home,
             "USER": self.state.account.name,
             "LOGNAME": self.state.account.name,
@@ -288,7 +288,7 @@ def bring_up(cluster: Cluster, ground: Ground, proctrack: str) -> Generator[str,
     install.package(cluster.state)
     if settings.hooks:
         install.hooks(cluster.state)
-    config = install.node_config(settings, cluster.state.conf)
+    config = install.node_config(cluster.state)
     for name in cluster.names:
         nodes.create(cluster.state.node(name), nodes.boot(name, settings.gpus), config)
     with daemons.reserved(settings.nodes) as ports:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from hpkit import proc
 from hpkit.errors import HpkitError
 from hpkit.pids import Child
+from hpkit.sandbox.ground import path_with
 from hpkit.sandbox.slurmconf import Ports
 from hpkit.sandbox.state import State
 
@@ -45,7 +46,7 @@ def reserved(count: int) -> Iterator[Ports]:
 
 def daemon_env(state: State) -> dict[str, str]:
     """The environment of the daemons; the token is in nobody else's."""
-    return {"PATH": proc.PATH, "LC_ALL": "C", "HOME": "/", "SLURM_CONF": state.conf, TOKEN: state.token}
+    return {"PATH": path_with(state.tools), "LC_ALL": "C", "HOME": "/", "SLURM_CONF": state.conf, TOKEN: state.token}
 
 
 def argv_of(state: State, name: str) -> list[str]:

@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 import sys
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from hpkit import proc
@@ -25,6 +26,7 @@ TOOLS = (
     "scancel",
     "setpriv",
 )
+OPT = "/opt/slurm/bin:/opt/slurm/sbin"  # where AWS ParallelCluster and HyperPod put Slurm
 PACKAGES = "munge slurmctld slurmd slurm-client"  # Debian's and Ubuntu's names
 LOW_ACCOUNTS = ("daemon", "games", "mail", "www-data")  # never nobody: Slurm's credentials refuse uid 65534
 SOCKET_LIMIT = 100  # sun_path holds 108 bytes; munged appends ".lock"
@@ -86,9 +88,21 @@ def command_line() -> str:
     return " ".join([name if shutil.which(name, path=proc.PATH) else program, *sys.argv[1:]])
 
 
+def search_path() -> str:
+    """Where programs are looked for: the folders in HPKIT_SLURM_BIN, root's usual path, /opt/slurm."""
+    return ":".join(filter(None, (os.environ.get("HPKIT_SLURM_BIN", ""), proc.PATH, OPT)))
+
+
+def path_with(tools: Mapping[str, str]) -> str:
+    """A PATH on which these programs come first: the usual one where they lie on it."""
+    usual = proc.PATH.split(":")
+    folders = dict.fromkeys(os.path.dirname(path) for path in tools.values())
+    return ":".join([*(folder for folder in folders if folder not in usual), *usual])
+
+
 def missing_tools() -> tuple[str, ...]:
     """The programs of Slurm, munge and util-linux that a sandbox needs and this machine lacks."""
-    return tuple(name for name in TOOLS if not shutil.which(name, path=proc.PATH))
+    return tuple(name for name in TOOLS if not shutil.which(name, path=search_path()))
 
 
 def find_tools() -> dict[str, str]:
@@ -97,7 +111,7 @@ def find_tools() -> dict[str, str]:
     if missing:
         hint = f"run: apt-get install {PACKAGES} (make demo does it for you)"
         raise HpkitError(f"these programs are missing here: {', '.join(missing)}", hint)
-    return {name: shutil.which(name, path=proc.PATH) or name for name in TOOLS}
+    return {name: shutil.which(name, path=search_path()) or name for name in TOOLS}
 
 
 def slurm_version(slurmd: str) -> tuple[int, int]:

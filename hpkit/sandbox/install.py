@@ -14,7 +14,6 @@ import hpkit
 from hpkit import proc
 from hpkit.errors import HpkitError
 from hpkit.files import ensure_dir, write_atomic
-from hpkit.sandbox.slurmconf import Settings
 from hpkit.sandbox.state import State
 
 COMPILE_S = 120.0
@@ -46,6 +45,7 @@ note_interval_s = {note_interval}
 
 [slurm]
 conf = "{conf}"
+bin = "{bin}"
 
 [drain]
 jitter_s = 0.0
@@ -83,6 +83,18 @@ def libraries(lib: str) -> None:
         found = find_spec(name)
         if found is not None and found.origin:
             shutil.copytree(os.path.dirname(found.origin), f"{lib}/{name}", ignore=compiled)
+    pyslurm(lib)
+
+
+def pyslurm(lib: str) -> None:
+    """Links to pyslurm and its metadata, where our own Python has it: too large to copy, and made for one Slurm."""
+    from hpkit.slurm import backend
+
+    found = backend.installed(backend.places())
+    if found is not None:
+        for name in os.listdir(found.folder):
+            if name == backend.PACKAGE or name.startswith(f"{backend.PACKAGE}-"):
+                os.symlink(f"{found.folder}/{name}", f"{lib}/{name}")
 
 
 def site_packages() -> list[str]:
@@ -109,12 +121,14 @@ def hooks(state: State) -> None:
     write_hooks(folder, state.python, f"{state.folder}/lib", f"{state.folder}/nodes/%n")
 
 
-def node_config(settings: Settings, conf: str) -> str:
+def node_config(state: State) -> str:
     """hpkit.toml of a node."""
+    settings = state.settings
     text = NODE_CONFIG.format(
         gpus=settings.gpus,
         interval=float(settings.health_interval_s),
         note_interval=float(settings.note_interval_s),
-        conf=conf,
+        conf=state.conf,
+        bin=state.slurm_bin,
     )
     return text + settings.config

@@ -6,10 +6,10 @@ import os
 from typing import NamedTuple
 
 from hpkit.sandbox.ground import Ground
+from hpkit.slurm.abilities import Abilities
 
 CPUS = 16  # per node; config_overrides lets Slurm believe it whatever this machine has
 GRES = "gpu"
-EXPEDITED = (25, 11)  # the first release with expedited requeue
 Row = tuple[str, "str | int"]
 
 FIXED: tuple[Row, ...] = (
@@ -93,7 +93,7 @@ def scheduler(settings: Settings) -> str:
 
 def controller_rows(settings: Settings, ground: Ground) -> list[Row]:
     """SlurmctldParameters; a Slurm that does not know one ignores it."""
-    known = ground.version >= EXPEDITED and settings.expedite
+    known = Abilities(version=ground.version).knows_expedited and settings.expedite
     parameters = filter(None, ("enable_expedited_requeue" if known else "", settings.parameters))
     text = ",".join(parameters)
     return [("SlurmctldParameters", text)] if text else []
@@ -168,13 +168,14 @@ def gres_conf(folder: str, settings: Settings) -> str:
 def cgroup_conf(ground: Ground, proctrack: str) -> str:
     """cgroup.conf for what this machine has; Slurm 21.08 knows v1 only.
 
-    slurmd loads a plugin even when nothing uses cgroups, and "disabled" is known from 24.05 on. Before that v1 is the
-    plugin that looks at nothing of the machine until it is used.
+    slurmd loads a plugin even when nothing uses cgroups. Where it cannot be "disabled", v1 is the plugin that looks at
+    nothing of the machine until it is used.
     """
     if ground.version < (22, 5):
         return "ConstrainCores=no\n"
     if proctrack != "cgroup":
-        return f"CgroupPlugin={'disabled' if ground.version >= (24, 5) else 'cgroup/v1'}\n"
+        off = Abilities(version=ground.version).cgroups_can_be_off
+        return f"CgroupPlugin={'disabled' if off else 'cgroup/v1'}\n"
     lines = [f"CgroupPlugin=cgroup/{ground.cgroup}"]
     if ground.cgroup == "v2" and not ground.systemd:
         lines.append("IgnoreSystemd=yes")

@@ -38,6 +38,11 @@ class State(NamedTuple):
         return f"{self.folder}/etc/slurm.conf"
 
     @property
+    def slurm_bin(self) -> str:
+        """The folder of scontrol and the other commands."""
+        return os.path.dirname(self.tools["scontrol"])
+
+    @property
     def hook_main(self) -> str:
         """hpkit's own hook program, in this sandbox's copy."""
         return f"{self.folder}/lib/hpkit/start.py"

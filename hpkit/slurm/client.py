@@ -12,7 +12,7 @@ class Node(NamedTuple):
     """A node as Slurm shows it. `flags` are upper-case words, base state included (`IDLE`, `DRAIN`, `NOT_RESPONDING`).
 
     `reason` is one line without Slurm's `[user@time]` tail; `reason_by` and `reason_at` (Unix seconds, None when not
-    told) come from that tail. `gres` is the raw text. `boot_time` Unix seconds or None. `features` are the active ones;
+    told) come from that tail. `gres` is Slurm's text without the sockets, `gpu:h100:8`. `boot_time` Unix seconds or None. `features` are the active ones;
     `cpus` and `memory_mib` what Slurm counts, 0 when not told.
     """
 
@@ -89,6 +89,9 @@ class Client(Protocol):
 
     def no_requeue(self, job_id: str) -> None:
         """Requeue=0, also for a running job: a script that ends badly then ends the job as FAILED, even an expedited one."""
+
+    def allow_requeue(self, job_id: str) -> None:
+        """Requeue=1: takes `no_requeue` back."""
 
     def drain(self, name: str, reason: str) -> None:
         """state=drain with a reason (root only)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hpkit import proc, trust
 from hpkit.config import SlurmConfig
@@ -17,10 +17,12 @@ from hpkit.slurm import abilities, parse
 from hpkit.slurm.abilities import Abilities
 from hpkit.slurm.client import Job, Node
 from hpkit.slurm.names import NODE_NAME, WRITABLE_JOB
-from hpkit.slurm.states import JOB_ACTIVE
+from hpkit.slurm.refusals import refusal
+from hpkit.slurm.states import active
 
 FOLDERS = ("/opt/slurm/bin", "/usr/local/bin", "/usr/bin")
-LIMIT = 64 << 20  # bytes of one answer: 10,000 nodes are about 8 MB
+LIMIT = 64 << 20  # bytes of one answer: 10,000 nodes are about 7 MB
+KEPT = 1 << 16  # bytes kept of an answer that is read line by line, for what it says when it fails
 NAMES_MAX = 64  # more names than this are picked out of an answer about all nodes
 # slurmd takes a launch in the very second in which the job was requeued for one of the run that it ended ("Job
 # credential revoked", slurm_cred.c compares whole seconds), and slurmctld then fails the job for good.
@@ -31,40 +33,6 @@ _PASSED = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")  # what a user's comm
 _QUEUE = "|".join(("%F", "%K", "%A", "%U", "%T", "%P", "%N", "%B", "%D"))  # nothing that a user may write
 _MARK = "hpkit_after_"
 _HOST_LIST = re.compile(r"[A-Za-z0-9_.,+:@\[\]-]+\Z")
-
-# Slurm's own texts (slurm_errno.c and the commands), in the order in which they are looked for.
-_KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (
-        "unreachable",
-        (
-            "unable to contact slurm controller",
-            "zero bytes were transmitted",
-            "standby mode",
-            "timed out",
-            "rate limit exceeded",
-            "connection refused",
-            "connection forced closed",
-            "authentication",
-            "munge",
-        ),
-    ),
-    (
-        "missing",
-        (
-            "unable to process configuration file",
-            "could not establish a configuration source",
-            "cannot stat file",
-        ),
-    ),
-    ("denied", ("access/permission denied", "invalid user id", "permission denied")),
-    ("unknown", ("invalid node name", "invalid job id", "not found")),
-)
-_HINTS = {
-    "presently disabled": "submit with: sbatch --requeue",
-    "only batch jobs": "only jobs started with sbatch can be requeued",
-    "configuration source": "say where slurm.conf is: [slurm] conf in hpkit.toml, or SLURM_CONF",
-    "heterogeneous job leader": "requeue the leader of the heterogeneous job",
-}
 
 
 class Commands:
@@ -82,6 +50,7 @@ class Commands:
             self._env["SLURM_CONF"] = config.conf
         self._found: dict[str, str] = {}
         self._abilities: Abilities | None = None
+        self._json: bool | None = None
 
     def node(self, name: str) -> Node:
         """One node; SlurmError kind "unknown" when Slurm has none of that name."""
@@ -93,12 +62,13 @@ class Commands:
         if wanted == ():
             return ()
         some = (",".join(wanted),) if wanted and len(wanted) <= NAMES_MAX else ()
-        text = self._ask("scontrol", "--all", "show", "node", *some)
-        if not text.strip() or text.startswith("No nodes in the system"):
+        reader = parse.Nodes()
+        self._read(reader.feed, "scontrol", "--all", "show", "node", *some)
+        found = reader.close()
+        if not found:
             raise SlurmError(
                 "unknown", f"Slurm has no {'node ' + ', '.join(wanted[:5]) if wanted else 'nodes'}"
             )
-        found = parse.nodes(text)
         if wanted is None:
             return found
         table = {node.name: node for node in found}
@@ -108,11 +78,41 @@ class Commands:
         return tuple(table[name] for name in wanted)
 
     def job(self, job_id: str) -> Job:
-        """One job, by id, array task `A_T` or het component `J+N`; the bare id of an array is refused."""
+        """One job, by id, array task `A_T` or het component `J+N`; the bare id of an array is refused.
+
+        The text form is asked first: it costs the same for any job. One whose own text imitates Slurm's fields is read
+        as JSON, where scontrol prints it; else it is "garbled".
+        """
+        text = self._job_text(job_id)
+        try:
+            return parse.job(text, job_id)
+        except SlurmError as error:
+            if error.kind != "garbled" or not self.reads_json():
+                raise
+        from hpkit.slurm import documents
+
+        # By Slurm's own number, since the document about a task holds its whole array.
+        number = parse.number(text) or job_id
+        return documents.job(self._ask("scontrol", "--all", "--json", "show", "job", number), job_id)
+
+    def _job_text(self, job_id: str) -> str:
+        """What scontrol prints about one job; of a heterogeneous job, asked for by its number, its leader."""
         text = self._ask("scontrol", "--all", "show", "job", _job_id(job_id))
+        leader = parse.leader(text, job_id)
+        if leader:
+            text = self._ask("scontrol", "--all", "show", "job", leader)
         if not text.strip():
             raise SlurmError("unknown", f"Slurm has no job {job_id}")
-        return parse.job(text, job_id)
+        return text
+
+    def reads_json(self) -> bool:
+        """Whether scontrol prints JSON: 23.02 and newer, built with it. Tried once, without asking the controller."""
+        if self._json is None:
+            ran = self._run("scontrol", "--json", "--version")
+            if ran.failure:
+                raise SlurmError("timeout", f"scontrol did not answer within {self._timeout_s:g} s")
+            self._json = ran.rc == 0
+        return self._json
 
     def jobs_on(self, name: str) -> tuple[Job, ...]:
         """Jobs that run or complete on a node; those that end while we ask are left out.
@@ -121,7 +121,7 @@ class Commands:
         """
         text = self._ask("squeue", "--noheader", "--all", "--nodelist", _node_name(name), "--format", _QUEUE)
         found = (self._listed(line) for line in text.splitlines())
-        return tuple(job for job in found if job is not None and job.flags & JOB_ACTIVE)
+        return tuple(job for job in found if job is not None and active(job.flags))
 
     def _listed(self, line: str) -> Job | None:
         """The job behind a line of squeue; None when it is gone by now."""
@@ -153,6 +153,14 @@ class Commands:
         """`scontrol show config` as key → value."""
         return parse.settings(self._ask("scontrol", "show", "config"))
 
+    def version_here(self) -> tuple[int, int]:
+        """(25, 11) for `scontrol --version`: of the Slurm on this machine. It reads slurm.conf, and asks who serves it."""
+        told = self._ask("scontrol", "--version")
+        found = re.search(r"(\d+)\.(\d+)\.", told)
+        if found is None:
+            raise SlurmError("garbled", f"scontrol --version says {told.strip()[:80]!r}")
+        return int(found[1]), int(found[2])
+
     def abilities(self) -> Abilities:
         """What this Slurm can do; asked once, then remembered."""
         if self._abilities is None:
@@ -162,6 +170,10 @@ class Commands:
     def no_requeue(self, job_id: str) -> None:
         """Requeue=0, also for a running job: a script that ends badly then ends the job as FAILED, even an expedited one."""
         self._ask("scontrol", "update", f"jobid={self._single(job_id)}", "requeue=0")
+
+    def allow_requeue(self, job_id: str) -> None:
+        """Requeue=1: takes `no_requeue` back."""
+        self._ask("scontrol", "update", f"jobid={self._single(job_id)}", "requeue=1")
 
     def drain(self, name: str, reason: str) -> None:
         """state=drain with a reason of one line (root only)."""
@@ -197,7 +209,7 @@ class Commands:
                 f"Slurm did not say within {self._timeout_s:g} s whether it requeued job {before.id}",
             )
         if first and "pending execution" not in first:
-            raise _refusal(first)
+            raise refusal(first)
         if "" not in later:
             self._confirm(before)
         refused = later if later and later[0] != "" else []
@@ -242,20 +254,44 @@ class Commands:
             said, mark, told = told.partition(f"{_MARK}{number}\n")
             answers.append(_one_line(said.rpartition("\n")[0]) if mark else None)
         if answers[0] is None and not ran.failure:
-            raise _refusal(_one_line(ran.stderr.decode("utf-8", "replace")) or "no answer")
+            raise refusal(_one_line(ran.stderr.decode("utf-8", "replace")) or "no answer")
         return answers
 
     def _ask(self, tool: str, *args: str) -> str:
         """Run a command that says by its exit code whether it worked; its standard output."""
         ran = self._run(tool, *args)
+        self._worked(tool, ran)
+        if ran.truncated:
+            raise _too_long(tool)
+        return ran.text
+
+    def _read(self, feed: Callable[[str], None], tool: str, *args: str) -> None:
+        """Like `_ask`, but each line goes to `feed` as it comes and is not kept; raises when all have been fed."""
+        streamed = proc.stream(
+            [self._tool(tool), *args],
+            timeout_s=self._timeout_s,
+            env=self._env,
+            limit=KEPT,
+            grace_s=GRACE_S,
+        )
+        room = LIMIT
+        while True:
+            try:
+                line = next(streamed)
+            except StopIteration as stop:
+                return self._worked(tool, self._started(tool, stop.value))
+            room -= len(line) + 1
+            if room < 0:
+                streamed.close()
+                raise _too_long(tool)
+            feed(line)
+
+    def _worked(self, tool: str, ran: proc.Ran) -> None:
         if ran.failure:
             raise SlurmError("timeout", f"{tool} did not answer within {self._timeout_s:g} s")
         if ran.rc != 0:
             told = _one_line(ran.stderr.decode("utf-8", "replace")) or _one_line(ran.text[-400:])
-            raise _refusal(told or f"{tool} ended with code {ran.rc}")
-        if ran.truncated:
-            raise SlurmError("garbled", f"the answer of {tool} is longer than {LIMIT >> 20} MiB")
-        return ran.text
+            raise refusal(told or f"{tool} ended with code {ran.rc}")
 
     def _run(self, tool: str, *args: str, stdin: bytes = b"", shield: bool = False) -> proc.Ran:
         ran = proc.run(
@@ -267,6 +303,9 @@ class Commands:
             grace_s=GRACE_S,
             shield=shield,
         )
+        return self._started(tool, ran)
+
+    def _started(self, tool: str, ran: proc.Ran) -> proc.Ran:
         if ran.failure in ("missing", "denied"):
             raise SlurmError("missing", f"{tool} cannot be started: {ran.stderr.decode('utf-8', 'replace')}")
         return ran
@@ -286,15 +325,8 @@ class Commands:
         return self._found[name]
 
 
-def kind_of(told: str) -> str:
-    """The SlurmError kind of a complaint; "refused" when Slurm simply said no."""
-    plain = told.lower()
-    return next((kind for kind, texts in _KINDS if any(text in plain for text in texts)), "refused")
-
-
-def _refusal(told: str) -> SlurmError:
-    hint = next((hint for text, hint in _HINTS.items() if text in told.lower()), "")
-    return SlurmError(kind_of(told), told, hint)
+def _too_long(tool: str) -> SlurmError:
+    return SlurmError("garbled", f"the answer of {tool} is longer than {LIMIT >> 20} MiB")
 
 
 def _one_line(text: str) -> str:

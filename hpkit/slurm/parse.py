@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timezone
+from typing import TypeVar
 
 from hpkit.errors import SlurmError
 from hpkit.slurm.client import Job, Node
 from hpkit.slurm.states import job_flags, node_flags
 
+T = TypeVar("T")
+
 _NONE = ("", "(null)", "None", "N/A", "n/a")
 _ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\Z")
 
-_RECORD = re.compile(r"^NodeName=", re.MULTILINE)
+_NO_NODES = "No nodes in the system"
 _STATE = re.compile(r"\sState=(\S+)\sThreadsPerCore=\d+\s")
 _TAIL = re.compile(r"\A(?P<text>.*) \[(?P<by>[^\[\]@]*)@(?P<at>[^\[\]]*)\]\Z", re.DOTALL)
 # What may follow a Reason, in Slurm's order.
@@ -46,11 +49,15 @@ _JOB_PARTS = tuple(
         r"\sPartition=(?P<partition>\S+) AllocNode:Sid=\S+\s+"
         r"ReqNodeList=(?P<req>\S*) ExcNodeList=(?P<exc>\S*)\s+NodeList=(?P<nodes>\S*)\s",
         r"\sNumNodes=(?P<num>[\d.]+)(?P<unit>K?)\S* NumCPUs=",
+        r"\sMinCPUsNode=\d+ MinMemory\w+=\S+ MinTmpDiskNode=\S+(?: MemUpdate=\S+)?\s+"
+        r"Features=(?P<features>[^\n=]*) DelayBoot=",
     )
 )
-_FEATURES = re.compile(r"\sFeatures=(\S*) DelayBoot=")
+_NODES_PART = 5  # the allocated nodes; behind them, before the number of nodes, stands the batch host
+_LAST_USER_LINE = "StdOut="  # of the texts that most jobs have; what comes later is printed by few
 _EXPEDITED = re.compile(r"\sExpeditedRequeue=Yes\s")
-_BATCH_HOST = re.compile(r"\sBatchHost=(\S+)\s")
+_BATCH_HOST = re.compile(r"\sBatchHost=(\S+)(?=\s)")
+_SOCKETS = re.compile(r"\([^()]*\)")  # `(S:0-1)` behind a GRES: how a node is wired, which pyslurm does not tell
 _SETTING = re.compile(r"^(\S+)\s+= ?(.*)$", re.MULTILINE)
 
 
@@ -66,16 +73,76 @@ def moment(text: str) -> float | None:
         return None
 
 
+class Nodes:
+    """The nodes in `scontrol show node`, with or without -o, read line by line: the text of one node is kept, not more.
+
+    Feed it every line; `close` gives the nodes, or none where Slurm has none, and raises SlurmError "garbled" when
+    anything else was printed.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._found: dict[str, Node] = {}
+        self._same: dict[object, object] = {}
+        self._wrong = ""
+
+    def feed(self, line: str) -> None:
+        """The next line, without its end."""
+        if line.startswith("NodeName="):
+            self._flush()
+        elif not self._lines:
+            self._wrong = self._wrong or self._stray(line)
+            return
+        self._lines.append(line)
+
+    def close(self) -> tuple[Node, ...]:
+        """All nodes, in Slurm's order."""
+        self._flush()
+        if self._wrong:
+            raise SlurmError("garbled", self._wrong)
+        return tuple(self._found.values())
+
+    def _stray(self, line: str) -> str:
+        there = line.strip()
+        return f"no answer about nodes: {_short(there)}" if there and not there.startswith(_NO_NODES) else ""
+
+    def _flush(self) -> None:
+        lines, self._lines = self._lines, []
+        if not lines or self._wrong:
+            return
+        try:
+            node = self._shared(_node("\n".join([*lines, ""])))
+        except SlurmError as error:
+            self._wrong = error.message
+            return
+        if node.name in self._found:
+            self._wrong = "a node is described twice"
+        self._found[node.name] = node
+
+    def _shared(self, node: Node) -> Node:
+        """The node with one object for what many nodes have in common."""
+        return node._replace(
+            flags=self._one(node.flags),
+            reason=self._one(node.reason),
+            reason_by=self._one(node.reason_by),
+            partitions=self._one(node.partitions),
+            gres=self._one(node.gres),
+            features=self._one(node.features),
+        )
+
+    def _one(self, value: T) -> T:
+        return self._same.setdefault(value, value)  # type: ignore[return-value]  # equal, so of the same kind
+
+
 def nodes(text: str) -> tuple[Node, ...]:
     """The nodes in `scontrol show node`, with or without -o; SlurmError "garbled" for anything else."""
-    starts = [match.start() for match in _RECORD.finditer(text)]
-    if not starts or text[: starts[0]].strip():
+    reader = Nodes()
+    for line in text.split("\n"):
+        reader.feed(line)
+    found = reader.close()
+    if not found:
         raise SlurmError("garbled", f"no answer about nodes: {_short(text)}")
-    found = [_node(text[a:b]) for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
-    names = [node.name for node in found]
-    if len(set(names)) != len(names):
-        raise SlurmError("garbled", "a node is described twice")
-    return tuple(found)
+    return found
 
 
 def _node(text: str) -> Node:
@@ -98,7 +165,7 @@ def _node(text: str) -> Node:
         hostname=_field(before, "NodeHostName"),
         addr=_field(before, "NodeAddr"),
         partitions=tuple(partitions.split(",")) if partitions else (),
-        gres=_field(before, "Gres"),
+        gres=_SOCKETS.sub("", _field(before, "Gres")),
         boot_time=moment(_field(after, "BootTime")),
         features=tuple(filter(None, _field(before, "ActiveFeatures").split(","))),
         cpus=_count(_field(before, "CPUTot")),
@@ -113,7 +180,7 @@ def _count(text: str) -> int:
 def _field(text: str, key: str) -> str:
     """The first field of that name, whose value has no blanks."""
     match = re.search(rf"\s{key}=(\S+)", text)
-    return _given(match[1]) if match else ""
+    return given(match[1]) if match else ""
 
 
 def _reason(rest: str, *, lines: bool) -> tuple[str, str, float | None]:
@@ -135,6 +202,18 @@ def _reason(rest: str, *, lines: bool) -> tuple[str, str, float | None]:
     return (tail["text"], tail["by"], moment(tail["at"])) if tail else (first.strip(), "", None)
 
 
+def number(text: str) -> str:
+    """Slurm's own number of the first job in an answer, which no user can write; "" when it does not begin with one."""
+    head = _JOB_HEAD.match(text)
+    return head["id"] if head else ""
+
+
+def leader(text: str, asked: str) -> str:
+    """`60+0` when the answer about job 60 describes all components of a heterogeneous job, else ""."""
+    head = _JOB_HEAD.match(text)
+    return f"{asked}+0" if head and head["het"] == asked else ""
+
+
 def job(text: str, asked: str) -> Job:
     """The one job in `scontrol show job ASKED`; SlurmError "garbled" when its fields cannot be told from forged ones.
 
@@ -153,10 +232,10 @@ def job(text: str, asked: str) -> Job:
         flags=job_flags(fields["state"]),
         reason=fields["reason"],
         partition=fields["partition"],
-        nodes=_given(fields["nodes"]),
-        req_nodes=_given(fields["req"]),
-        exc_nodes=_given(fields["exc"]),
-        batch_host=_given(fields["batch_host"]),
+        nodes=given(fields["nodes"]),
+        req_nodes=given(fields["req"]),
+        exc_nodes=given(fields["exc"]),
+        batch_host=given(fields["batch_host"]),
         num_nodes=int(size),
         requeue=fields["requeue"] != "0",
         batch=fields["batch"] != "0",
@@ -167,7 +246,7 @@ def job(text: str, asked: str) -> Job:
         eligible_at=moment(fields["eligible"]),
         start_at=moment(fields["start"]),
         end_at=moment(fields["end"]),
-        features=_given(fields["features"]),
+        features=given(fields["features"]),
         expedited=fields["expedited"] != "",
     )
 
@@ -183,8 +262,8 @@ def queue_line(line: str) -> Job:
         user_id=int(user_id),
         flags=job_flags(state),
         partition=partition,
-        nodes=_given(nodes),
-        batch_host=_given(host),
+        nodes=given(nodes),
+        batch_host=given(host),
         num_nodes=int(num),
         array_job_id=array if task.isdigit() else "",
         array_task_id=task if task.isdigit() else "",
@@ -194,42 +273,52 @@ def queue_line(line: str) -> Job:
 def _job_fields(text: str, start: int, asked: str) -> dict[str, str]:
     """The named fields of all parts; each part must be there once, after the one before it."""
     fields: dict[str, str] = {}
-    place = start
-    nodes_at = 0
+    ends = [start]
     for part in _JOB_PARTS:
         matches = list(part.finditer(text, start))
-        if len(matches) != 1 or matches[0].start() < place - 1:
-            raise SlurmError("garbled", f"the fields of job {asked} cannot be told apart")
-        nodes_at, place = place, matches[0].end()
+        if len(matches) != 1 or matches[0].start() < ends[-1] - 1:
+            raise _apart(asked)
+        ends.append(matches[0].end())
         fields.update(matches[0].groupdict())
-    host = _BATCH_HOST.search(text, nodes_at - 1, place)
-    fields["batch_host"] = host[1] if host else ""
-    wanted = _FEATURES.search(text, place - 1)
-    fields["features"] = wanted[1] if wanted else ""
-    expedited = _EXPEDITED.search(text, place - 1)
+    hosts = _BATCH_HOST.findall(text, ends[_NODES_PART] - 1, ends[_NODES_PART + 1])
+    if len(hosts) > 1:
+        raise _apart(asked)
+    fields["batch_host"] = "".join(hosts)
+    # Not proof against everything a user may write, and need not be: whoever wants it may ask Slurm for it.
+    expedited = _EXPEDITED.search(text, max(ends[-1] - 1, text.rfind(_LAST_USER_LINE)))
     fields["expedited"] = expedited[0] if expedited else ""
     return fields
+
+
+def _apart(asked: str) -> SlurmError:
+    return SlurmError("garbled", f"the fields of job {asked} cannot be told apart")
 
 
 def _same(head: re.Match[str], asked: str) -> None:
     """Refuse an answer about another job, and one about a whole array."""
     array, task, ident = head["array"] or "", head["task"] or "", head["id"]
     if array and "_" not in asked and (asked == array or not task.isdigit()):
-        raise SlurmError("refused", f"job {asked} is an array of tasks", f"name one task: {array}_N")
+        raise array_of(asked, array)
     names = {ident, f"{array}_{task}"} if array else {ident, f"{head['het']}+{head['offset']}"}
     if asked not in names:
         raise SlurmError("garbled", f"asked about job {asked}, answered about {ident}")
 
 
+def array_of(asked: str, array: str) -> SlurmError:
+    """What a number that stands for all tasks of an array is answered with."""
+    return SlurmError("refused", f"job {asked} is an array of tasks", f"name one task: {array}_N")
+
+
 def settings(text: str) -> dict[str, str]:
     """`scontrol show config` as key → value; "(null)" becomes an empty text."""
-    found = {match[1]: _given(match[2].strip()) for match in _SETTING.finditer(text)}
+    found = {match[1]: given(match[2].strip()) for match in _SETTING.finditer(text)}
     if "SLURM_VERSION" not in found:
         raise SlurmError("garbled", f"no answer about the configuration: {_short(text)}")
     return found
 
 
-def _given(text: str) -> str:
+def given(text: str) -> str:
+    """A value, or "" for one of Slurm's words for none."""
     return "" if text in _NONE else text
 
 

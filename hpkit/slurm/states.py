@@ -1,7 +1,7 @@
 """Node and job states as sets of flags, whatever spelling a Slurm release or tool prints.
 
-Sources of the words: node_states and node_state_flags in slurm_protocol_defs.c, node_state_string_compact, the man
-pages of sinfo and scontrol, releases 22.05 to 26.05.
+Sources of the words: node_states, node_state_flags, node_state_string_compact and job_state_string in
+slurm_protocol_defs.c, JOB_STATE in the data parsers, the man pages of sinfo and scontrol, releases 22.05 to 26.05.
 """
 
 from __future__ import annotations
@@ -82,8 +82,43 @@ REBOOTING = frozenset({"REBOOT_ISSUED", "REBOOT_REQUESTED"})
 POWERED = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWER_UP"})
 WITH_JOBS = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 JOB_ACTIVE = frozenset(
-    {"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"}
+    {"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
 )
+
+JOB_BASE = frozenset(
+    {
+        "PENDING",
+        "RUNNING",
+        "SUSPENDED",
+        "COMPLETED",
+        "CANCELLED",
+        "FAILED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "BOOT_FAIL",
+        "DEADLINE",
+        "OUT_OF_MEMORY",
+    }
+)
+# The flags that scontrol and squeue show instead of the base state; the first that is set hides all others.
+_JOB_SHOWN = (
+    "COMPLETING",
+    "STAGE_OUT",
+    "CONFIGURING",
+    "EXPEDITING",  # put back by an expedited requeue, its nodes kept for it; from 25.11 on
+    "RESIZING",
+    "REQUEUED",
+    "REQUEUE_FED",
+    "REQUEUE_HOLD",
+    "SPECIAL_EXIT",
+    "STOPPED",
+    "REVOKED",
+    "RESV_DEL_HOLD",
+    "SIGNALING",
+)
+_JOB_HIDDEN = frozenset({"LAUNCH_FAILED", "POWER_UP_NODE", "RECONFIG_FAIL", "UPDATE_DB"})
+JOB_WORDS = JOB_BASE | frozenset(_JOB_SHOWN) | _JOB_HIDDEN
 
 _WORD = re.compile(r"([A-Za-z_]+)([*$~#!%@^-]*)\Z")
 
@@ -107,6 +142,17 @@ def node_flags(text: str) -> frozenset[str]:
 def job_flags(text: str) -> frozenset[str]:
     """The flags in a job state (`RUNNING`, `PENDING,REQUEUED`, `COMPLETING+CANCELLED`) in upper case."""
     return frozenset(word.upper() for word in re.split(r"[,+ ]+", text.strip()) if word)
+
+
+def shown(flags: frozenset[str]) -> frozenset[str]:
+    """What scontrol's text shows of all the flags of a job, as JSON lists them: one word, and those unknown to us."""
+    first = next((word for word in _JOB_SHOWN if word in flags), "")
+    return (frozenset({first}) if first else flags & JOB_BASE) | (flags - JOB_WORDS)
+
+
+def active(flags: frozenset[str]) -> bool:
+    """Whether a job with these flags may hold its nodes; one in a state that we do not know counts as one that does."""
+    return bool(flags & JOB_ACTIVE or flags - JOB_WORDS)
 
 
 def unknown_words(flags: frozenset[str]) -> frozenset[str]:

@@ -129,18 +129,11 @@ class FakeSlurm:
         if not job.flags & (INCOMPLETE | {"PENDING"}):
             raise SlurmError("refused", f"Job has already finished for job {job_id}")
         self.writes.append(("requeue", job_id, str(begin_in_s), "-" if exclude is None else exclude))
-        again = 0 if "PENDING" in job.flags else 1
-        begin = self.clock() + (REQUEUE_DELAY_S if begin_in_s is None else begin_in_s)
-        self.queue[job_id] = job._replace(
-            flags=frozenset({"PENDING"}),
-            reason="BeginTime",
-            nodes="",
-            batch_host="",
-            restarts=job.restarts + again,
-            exc_nodes=job.exc_nodes if exclude is None else exclude,
-            eligible_at=begin,
-            start_at=begin,
-        )
+        own_s = 0.0 if job.expedited else REQUEUE_DELAY_S
+        delay_s = own_s if begin_in_s is None else begin_in_s
+        self._back(job, frozenset({"PENDING"}), "BeginTime" if delay_s else "None", self.clock() + delay_s)
+        if exclude is not None:
+            self.queue[job_id] = self.queue[job_id]._replace(exc_nodes=exclude)
         return ()
 
     def abilities(self) -> Abilities:
@@ -152,6 +145,38 @@ class FakeSlurm:
         job = self._job(job_id)
         self.writes.append(("no_requeue", job_id))
         self.queue[job_id] = job._replace(requeue=False)
+
+    def allow_requeue(self, job_id: str) -> None:
+        self._begin()
+        job = self._job(job_id)
+        self.writes.append(("allow_requeue", job_id))
+        self.queue[job_id] = job._replace(requeue=True)
+
+    def script_ends(self, job_id: str, code: int, *, epilog_fails: bool = False) -> None:
+        """The batch script of a running job ends with `code` and its epilogs run, as on 26.05.5; below 0: by a signal."""
+        job = self.queue[job_id]
+        if "RUNNING" not in job.flags:
+            return
+        if code <= 0 or not (job.expedited and job.requeue):
+            self.queue[job_id] = job._replace(flags=frozenset({"FAILED" if code else "COMPLETED"}))
+        elif epilog_fails:
+            self._back(job, frozenset({"EXPEDITING"}), "Resources", self.clock())
+        else:
+            self._back(job, frozenset({"REQUEUE_HOLD"}), "job_requeued_in_held_state", self.clock())
+            self.queue[job_id] = self.queue[job_id]._replace(priority=0)
+
+    def _back(self, job: Job, flags: frozenset[str], reason: str, begin: float) -> None:
+        """The job waits again, without nodes."""
+        again = 0 if "PENDING" in job.flags else 1
+        self.queue[job.id] = job._replace(
+            flags=flags,
+            reason=reason,
+            nodes="",
+            batch_host="",
+            restarts=job.restarts + again,
+            eligible_at=begin,
+            start_at=begin,
+        )
 
     def start_now(self, job_id: str) -> None:
         self._begin()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
+from typing import Any
+
 NODE = """NodeName={name} Arch=x86_64 CoresPerSocket=56{end}CPUAlloc=0 CPUEfctv=224 CPUTot=224 CPULoad=1.07{end}\
 AvailableFeatures=h100,efa{end}ActiveFeatures=h100{end}Gres={gres}{end}NodeAddr={addr} NodeHostName={host} \
 Port=17003 Version=24.11.5{end}OS=Linux 6.8.0-1021 #23 SMP PREEMPT_DYNAMIC State=fine {end}RealMemory=2048000 \
@@ -18,9 +22,22 @@ AccrueTime=2026-05-05T08:00:01{end}StartTime=2026-05-05T08:01:00 EndTime=Unknown
 SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-05-05T08:01:00 Scheduler=Main{end}Partition=train \
 AllocNode:Sid=login1:99{end}ReqNodeList=(null) ExcNodeList=t[7-8]{end}NodeList={nodes}{end}{host}NumNodes={num} \
 NumCPUs=448 NumTasks=2 CPUs/Task=1 ReqB:S:C:T=0:0:*:*{end}TRES=cpu=448{end}Socks/Node=* NtasksPerN:B:S:C=0:0:*:* \
-CoreSpec=*{end}Features=(null) DelayBoot=00:00:00{end}OverSubscribe=OK Contiguous=0 Licenses=(null) \
-Network=(null){end}Command=/home/ada/run me.sh{end}WorkDir={workdir}{end}Comment={comment}{end}StdErr=/dev/null{end}\
-StdOut=/dev/null{end}"""
+CoreSpec=*{end}MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0{end}Features={features} DelayBoot=00:00:00{end}\
+OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null){end}Command=/home/ada/run me.sh{end}WorkDir={workdir}{end}\
+Comment={comment}{end}StdErr=/dev/null{end}StdOut=/dev/null{end}{flags}"""
+
+# What one job looks like to a data parser: v0.0.39 (23.02) writes plain times and one word for a state.
+DOCUMENT: dict[str, Any] = {
+    "array_job_id": 0, "array_task_id": None, "array_task_string": "", "batch_flag": True, "batch_host": "t1",
+    "comment": "", "eligible_time": 1777968001, "end_time": 1809504060, "excluded_nodes": "t[7-8]", "features": "",
+    "flags": ["JOB_WAS_RUNNING", "PARTITION_ASSIGNED"], "het_job_id": 0, "het_job_offset": 0, "job_id": 41,
+    "job_state": ["RUNNING"], "name": "train", "node_count": 2, "nodes": "t[1-2]", "partition": "train",
+    "priority": 4294901700, "requeue": True, "required_nodes": "", "restart_cnt": 3, "start_time": 1777968060,
+    "state_description": "", "state_reason": "None", "time_limit": "infinite", "user_id": 2001,
+}  # fmt: skip
+PLAIN = {"batch_flag", "requeue", "job_id", "restart_cnt", "user_id"}
+TIMES = {"eligible_time", "end_time", "start_time"}
+SHAPES = ("v39", "v40", "complex", "plain")
 
 
 def node(
@@ -63,12 +80,41 @@ def job(
     num: str = "2",
     workdir: str = "/home/ada",
     comment: str = "(null)",
+    features: str = "(null)",
+    flags: str = "",
     lines: bool = True,
 ) -> str:
-    """`scontrol show job`, or with -o when `lines` is False."""
+    """`scontrol show job`, or with -o when `lines` is False. `flags` is the line of Yes and No behind the user's paths."""
     end = "\n   " if lines else " "
     host = "" if state == "PENDING" else f"BatchHost=t1{end}"
     return JOB.format(
         id=ident, array=array, name=name, state=state, reason=reason, failed=failed, account=account, end=end,
-        nodes=nodes, host=host, num=num, workdir=workdir, comment=comment,
+        nodes=nodes, host=host, num=num, workdir=workdir, comment=comment, features=features,
+        flags=f"{flags}{end}" if flags else "",
     ) + ("\n\n" if lines else "\n")  # fmt: skip
+
+
+def record(shape: str = "v40", **changes: Any) -> dict[str, Any]:
+    """One job as a data parser writes it: "v39", "v40" (and later), "complex" (null and Infinity), "plain" (all numbers plain)."""
+    made = {**DOCUMENT, **changes}
+    return {key: _shaped(shape, key, value) for key, value in made.items()}
+
+
+def document(*jobs: dict[str, Any], **more: Any) -> str:
+    """`scontrol --json show job` with these records."""
+    return json.dumps({"jobs": list(jobs), "meta": {}, "errors": [], "warnings": [], **more})
+
+
+def _shaped(shape: str, key: str, value: Any) -> Any:
+    if key == "job_state" and shape == "v39":
+        return value[0]
+    if isinstance(value, (list, dict)) or (isinstance(value, str) and value != "infinite"):
+        return None if shape == "complex" and not value else value
+    if key in PLAIN or (key in TIMES and shape == "v39"):
+        return value
+    if shape == "complex":
+        return math.inf if value == "infinite" else value
+    if shape == "plain":
+        return {None: 4294967294, "infinite": 4294967295}.get(value, value)
+    number = value if isinstance(value, int) else 0
+    return {"set": value not in (None, "infinite"), "infinite": value == "infinite", "number": number}

@@ -14,6 +14,7 @@ import pytest
 
 from hpkit import hook, proc
 from hpkit.errors import UsageError
+from hpkit.node import parting
 from tests.support.node_root import BOOT, NodeRoot
 
 HUNG_TOOL = """#!/bin/sh
@@ -412,7 +413,7 @@ def test_an_interrupted_round_leaves_a_partial_report(node: NodeRoot) -> None:
     ],
 )
 def test_the_batch_host_is_the_first_of_the_list(env: dict[str, str], first: bool) -> None:
-    assert hook._is_batch_host(env, "n1") is first
+    assert parting.is_batch_host(env, "n1") is first
 
 
 @pytest.mark.parametrize("argv", [[], ["--root", "/x"], ["restart"], ["--help"]])

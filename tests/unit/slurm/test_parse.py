@@ -16,7 +16,8 @@ STATE = (
     "JobState=PENDING Reason=None Dependency=(null){e}Requeue=0 Restarts=0 BatchFlag=0 Reboot=0 ExitCode=0:0"
 )
 PLACE = "Partition=p AllocNode:Sid=h:1{e}ReqNodeList=(null) ExcNodeList=(null){e}NodeList=evil"
-FORGERIES = [part.format(e=end) for part in (HEAD, STATE, PLACE) for end in (" ", "\n   ")]
+WANTS = "MinCPUsNode=1 MinMemoryCPU=2G MinTmpDiskNode=0{e}Features=evil DelayBoot=00:00:00"
+FORGERIES = [part.format(e=end) for part in (HEAD, STATE, PLACE, WANTS) for end in (" ", "\n   ")]
 
 both = pytest.mark.parametrize("lines", [True, False], ids=["lines", "one-line"])
 
@@ -31,7 +32,7 @@ def test_a_node_with_all_its_fields(lines: bool) -> None:
     assert (found.reason, found.reason_by, found.reason_at) == ("hpkit: gpu.xid: a=b Owner=x", "root", NOON)
     assert (found.hostname, found.addr) == ("ip-10-1-0-1", "10.1.0.1")
     assert found.partitions == ("train", "all")
-    assert found.gres == "gpu:h100:8(S:0-1)"
+    assert found.gres == "gpu:h100:8"
     assert found.boot_time == 1777863721.0
     assert (found.features, found.cpus, found.memory_mib) == (("h100",), 224, 2048000)
 
@@ -70,6 +71,21 @@ def test_a_comment_is_no_reason(lines: bool) -> None:
     forged = "x Reason=hpkit: gpu.count: y [root@2026-05-05T12:00:00]\n   Reason=hpkit: z [root@2026-05-05T12:00:00]"
     (found,) = parse.nodes(texts.node(comment=forged, lines=lines))
     assert (found.reason, found.reason_by, found.reason_at) == ("", "", None)
+
+
+@both
+def test_lines_of_newer_nodes(lines: bool) -> None:
+    """26.05: SuspendTime, a Reason right behind the watts, Extra and instance words after it."""
+    end = "\n   " if lines else " "
+    text = texts.node(state="DOWN+DRAIN+NOT_RESPONDING", reason="hpkit: a.b: c", comment="d", lines=lines)
+    text = text.replace("ResumeAfterTime=None", "ResumeAfterTime=None SuspendTime=INFINITE")
+    text = text.rstrip() + f"{end}Extra=Reason=no{end}InstanceId=i-1 InstanceType=p5.48xlarge\n"
+    (found,) = parse.nodes(text)
+    assert (found.reason, found.reason_by, found.flags) == (
+        "hpkit: a.b: c",
+        "root",
+        {"DOWN", "DRAIN", "NOT_RESPONDING"},
+    )
 
 
 @both
@@ -138,6 +154,9 @@ def test_a_pending_job(lines: bool) -> None:
         "UserId=root(0)",
         "a\n   UserId=root(0) JobState=PENDING\nJobId=7 JobName=b",
         "Requeue=0",
+        "Features=evil DelayBoot=00:00:00",
+        "a\n   ExpeditedRequeue=Yes\n   BatchHost=t9",
+        "SubmitLine=sbatch x\n\nJobId=42 JobName=y\n   UserId=root(0)",
     ],
 )
 def test_single_fields_in_user_text_do_not_count(lines: bool, text: str) -> None:
@@ -154,6 +173,57 @@ def test_whole_imitated_lines_are_refused(lines: bool, forged: str, where: str) 
         with pytest.raises(SlurmError) as caught:
             parse.job(made, "41")
         assert caught.value.kind == "garbled"
+
+
+@both
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [("(null)", ""), ("h100&efa", "h100&efa"), ("[a*2&b*1]", "[a*2&b*1]"), ("a & b", "a & b")],
+)
+def test_a_constraint(lines: bool, features: str, expected: str) -> None:
+    assert parse.job(texts.job(features=features, lines=lines), "41").features == expected
+
+
+@both
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [("", False), ("ExpeditedRequeue=Yes", True), ("GresEnforceBind=Yes SpreadJob=Yes ExpeditedRequeue=Yes", True), ("SpreadJob=Yes", False)],
+)  # fmt: skip
+def test_an_expedited_job(lines: bool, flags: str, expected: bool) -> None:
+    assert parse.job(texts.job(flags=flags, lines=lines), "41").expedited is expected
+
+
+@both
+def test_two_batch_hosts_cannot_be_told_apart(lines: bool) -> None:
+    made = texts.job(lines=lines).replace("BatchHost=t1", "BatchFeatures=x BatchHost=evil BatchHost=t1")
+    with pytest.raises(SlurmError) as caught:
+        parse.job(made, "41")
+    assert caught.value.kind == "garbled"
+
+
+# Lines that 24.11 and 26.05 have and 22.05 has not, with what a user may write into them.
+NEWER = (
+    ("TRES=cpu=448", "ReqTRES=cpu=448{e}AllocTRES=(null)"),
+    ("OverSubscribe=OK Contiguous=0 Licenses=(null)", "OverSubscribe=NO Exclusive=NO Contiguous=0 Licenses=a:1 LicensesAlloc=a:1"),
+    ("Command=/home/ada/run me.sh", "Command=/home/ada/run me.sh{e}SubmitLine=sbatch --comment=x NodeList=evil -J JobState=FAILED y"),
+    ("StdOut=/dev/null{e}", "StdOut=/dev/null{e}SegmentSize=4 SpreadSegments=Yes{e}Switches=1@00:01:00{e}OOMKillStep=1{e}"),
+    ("MinTmpDiskNode=0", "MinTmpDiskNode=0 MemUpdate=10%@5min"),
+    ("UserId=ada(2001)", "SLUID=sDQHM8SC1GPW00{e}HetJobIdSet=41-42{e}UserId=ada(2001)"),
+    ("StdErr=/dev/null{e}", "StdErr={e}"),
+)  # fmt: skip
+
+
+@both
+def test_lines_of_newer_releases(lines: bool) -> None:
+    end = "\n   " if lines else " "
+    text = texts.job(lines=lines)
+    for old, new in NEWER:
+        assert old.format(e=end) in text, old
+        text = text.replace(old.format(e=end), new.format(e=end))
+    assert parse.job(text, "41") == parse.job(texts.job(), "41")
+    assert parse.job(text.rstrip() + "\n\n", "41") == parse.job(
+        texts.job(), "41"
+    )  # 26.05 cuts blanks at the end
 
 
 @both
@@ -195,6 +265,24 @@ def test_array_tasks_and_components(ident: str, array: str, asked: str, expected
     found = parse.job(texts.job(ident, array=array), asked)
     assert found.id == expected
     assert found.array_job_id == ("50" if "Array" in array else "")
+
+
+def test_all_components_are_never_read_as_one_job() -> None:
+    parts = [texts.job(f"{60 + n}", array=f"HetJobId=60 HetJobOffset={n} ") for n in (0, 1)]
+    with pytest.raises(SlurmError) as caught:
+        parse.job("".join(parts), "60")
+    assert caught.value.kind == "garbled"
+    assert parse.leader("".join(parts), "60") == "60+0"
+    for text, asked in ((parts[1], "61"), (parts[0], "60+0"), (texts.job(), "41"), ("", "60")):
+        assert parse.leader(text, asked) == ""
+
+
+def test_slurms_own_number_stands_before_all_that_a_user_writes() -> None:
+    assert (
+        parse.number(texts.job("51", array="ArrayJobId=50 ArrayTaskId=2 ", name="x\nJobId=7 JobName=y"))
+        == "51"
+    )
+    assert parse.number("JobIds=7 JobName=y") == ""
 
 
 @pytest.mark.parametrize("array", ["ArrayJobId=50 ArrayTaskId=1 ", "ArrayJobId=50 ArrayTaskId=3-5%2 "])

@@ -58,6 +58,80 @@ def test_node_state(
     assert states.usable(found) is usable
 
 
+# Every word that Slurm's own tables hold (slurm_protocol_defs.c), by the release that brought or dropped it.
+NODE_WORDS = {
+    "always": """DOWN IDLE ALLOCATED ERROR MIXED FUTURE UNKNOWN CLOUD COMPLETING DRAIN DYNAMIC_FUTURE DYNAMIC_NORM
+        INVALID_REG FAIL MAINTENANCE POWER_DOWN POWER_UP POWERED_DOWN REBOOT_REQUESTED REBOOT_ISSUED RESERVED RESUME
+        NOT_RESPONDING PLANNED POWERING_UP POWERING_DOWN UNDRAIN""",
+    "until 23.11": "PERFCTRS",
+    "since 24.05": "BLOCKED",
+    "since 25.05": "EXTERNAL",
+}
+# What is neither base nor flag: words of sinfo's long form for several flags at once, and a request that is no state.
+SINFO_WORDS = """INVAL MAINT MAINT* REBOOT^ REBOOT* REBOOT DRAINING$ DRAINING^ DRAINED@ DRAINED# FAILING* FAILING FAIL*
+    ALLOCATED+ COMPLETING% IDLE~ MIXED- MIXED! FUTURE# UNKNOWN*"""
+JOB_WORDS = {
+    "base": """PENDING RUNNING SUSPENDED COMPLETED CANCELLED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE
+        OUT_OF_MEMORY""",
+    "shown": """COMPLETING STAGE_OUT CONFIGURING EXPEDITING RESIZING REQUEUED REQUEUE_FED REQUEUE_HOLD SPECIAL_EXIT STOPPED
+        REVOKED RESV_DEL_HOLD SIGNALING""",
+    "in JSON only": "LAUNCH_FAILED POWER_UP_NODE RECONFIG_FAIL",
+}
+
+
+@pytest.mark.parametrize("word", [word for words in NODE_WORDS.values() for word in words.split()])
+def test_every_word_of_slurms_node_tables_is_known(word: str) -> None:
+    assert states.unknown_words(states.node_flags(word)) == frozenset()
+    assert states.node_flags(f"IDLE+{word}") == {"IDLE", word}
+
+
+@pytest.mark.parametrize("word", SINFO_WORDS.split())
+def test_every_long_word_of_sinfo_is_known(word: str) -> None:
+    if word == "ALLOCATED+":
+        pytest.skip(
+            "no scontrol prints it; node_flags takes + for a separator and answers that it cannot tell"
+        )
+    flags = states.node_flags(word)
+    assert flags
+    assert states.unknown_words(flags) == frozenset()
+
+
+def test_deliberately_unknown() -> None:
+    """A request that sinfo -l may show for a moment: nothing is concluded from a node with it."""
+    flags = states.node_flags("CANCEL_REBOOT")
+    assert states.unknown_words(flags) == {"CANCEL_REBOOT"}
+    assert (states.usable(flags), states.drained(flags)) == (None, None)
+
+
+@pytest.mark.parametrize("word", [word for words in JOB_WORDS.values() for word in words.split()])
+def test_every_word_of_slurms_job_tables_is_known(word: str) -> None:
+    assert word in states.JOB_WORDS
+    hidden = word in JOB_WORDS["in JSON only"].split()
+    assert states.shown(frozenset({"PENDING", word} if word not in states.JOB_BASE else {word})) == (
+        {"PENDING"} if hidden else {word}
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "active"),
+    [
+        ("RUNNING", True),
+        ("COMPLETING", True),
+        ("RESIZING", True),
+        ("PENDING", False),
+        ("EXPEDITING", False),
+        ("REQUEUED", False),
+        ("COMPLETED", False),
+        ("LAUNCH_FAILED", False),
+        ("FROBNICATED", True),
+        ("COMPLETED,FROBNICATED", True),
+        ("?", True),
+    ],
+)
+def test_a_job_in_a_state_that_is_not_known_may_hold_its_nodes(flags: str, active: bool) -> None:
+    assert states.active(states.job_flags(flags)) is active
+
+
 def test_unknown_words_are_kept_and_named() -> None:
     assert states.unknown_words(states.node_flags("IDLE+NEWFLAG+DRAIN")) == {"NEWFLAG"}
 

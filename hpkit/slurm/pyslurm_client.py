@@ -1,0 +1,225 @@
+"""The backend over pyslurm: a process of ours that holds it answers what it can, Slurm's commands the rest.
+
+pyslurm is never imported here. libslurm may block far beyond any deadline of ours, and ends its process when it finds no
+slurm.conf: a hook or hp-srun must not be that process. Left to the commands are host lists, the configuration, the
+requeue (pyslurm cannot say `incomplete`, nor clear a list of nodes, nor do both while SIGTERM is on its way), tasks of
+arrays and parts of heterogeneous jobs by name, and jobs where expedited requeue is enabled, which pyslurm does not show.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hpkit import log
+from hpkit.config import SlurmConfig
+from hpkit.errors import SlurmError
+from hpkit.slurm import pyslurm_records as records
+from hpkit.slurm.client import Job, Node
+from hpkit.slurm.commands import GRACE_S, LIMIT, SECOND_S, Commands
+from hpkit.slurm.names import NODE_NAME
+from hpkit.slurm.refusals import kind_of
+from hpkit.slurm.states import active
+from hpkit.talk import Said, Talk
+
+WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pyslurm_worker.py")
+SPARE_S = 1.0  # how long after its deadline a worker ends itself, whose parent can no longer do it
+
+
+class CannotError(Exception):
+    """pyslurm does not tell or do this: the commands are asked."""
+
+
+class Pyslurm(Commands):
+    """The Client protocol; one worker for all calls, started at the first and again after a timeout.
+
+    A worker that cannot start, crashes or talks nonsense is not started again: from then on `given_up` says why, and
+    everything goes through the commands. The call that met the crash fails, since nothing is known of it.
+    """
+
+    def __init__(
+        self,
+        config: SlurmConfig,
+        *,
+        trusted_only: bool,
+        folder: str,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        super().__init__(config, trusted_only=trusted_only, environ=environ)
+        self._argv = (sys.executable, "-I", "-S", WORKER, folder)
+        self._talk: Talk | None = None
+        self._served = False
+        self._number = 0
+        self.given_up = ""
+
+    def nodes(self, names: Sequence[str] | None = None) -> tuple[Node, ...]:
+        """The named nodes in that order, or all."""
+        wanted = None if names is None else list(dict.fromkeys(names))
+        if wanted == [] or not all(map(NODE_NAME.match, wanted or ())):
+            return super().nodes(names)
+        try:
+            found: list[Mapping[str, Any]] = self._call("nodes", names=wanted)
+        except CannotError:
+            return super().nodes(names)
+        told = {record["name"]: record for record in found}
+        for name in wanted or () if told else (wanted or ["nodes"]):
+            if name not in told:
+                raise SlurmError("unknown", f"Slurm has no {f'node {name}' if wanted else name}")
+        unread = [name for name, record in told.items() if "cannot" in record]
+        read = {node.name: node for node in super().nodes(unread)} if unread else {}
+        return tuple(read.get(name) or records.node(told[name]) for name in wanted or told)
+
+    def job(self, job_id: str) -> Job:
+        """One job, by id, array task `A_T` or het component `J+N`; the bare id of an array is refused."""
+        if not _is_number(job_id):
+            return super().job(job_id)
+        try:
+            record: Mapping[str, Any] = self._call("job", number=int(job_id))
+        except CannotError:
+            return super().job(job_id)
+        except SlurmError as error:
+            if error.kind == "unknown":  # or in a hidden partition: pyslurm does not ask for those
+                return super().job(job_id)
+            raise
+        if "cannot" in record:
+            return super().job(job_id)
+        return records.job(record, time.time(), job_id)
+
+    def jobs_on(self, name: str) -> tuple[Job, ...]:
+        """Jobs that run or complete on a node."""
+        if not NODE_NAME.match(name):
+            return super().jobs_on(name)
+        try:
+            found: list[Mapping[str, Any]] = self._call("jobs_on", name=name)
+        except CannotError:
+            return super().jobs_on(name)
+        if any("cannot" in record for record in found):
+            return super().jobs_on(name)
+        now = time.time()
+        return tuple(job for job in (records.job(record, now) for record in found) if active(job.flags))
+
+    def drain(self, name: str, reason: str) -> None:
+        """state=drain with a reason of one line (root only)."""
+        if not NODE_NAME.match(name) or not reason.strip() or not reason.isprintable():
+            return super().drain(name, reason)
+        try:
+            self._call("update_node", name=name, changes={"state": "DRAIN", "reason": reason})
+        except CannotError:
+            super().drain(name, reason)
+
+    def undrain(self, name: str) -> None:
+        """state=undrain (root only). Slurm clears FAIL too, so never call it for a node in FAIL."""
+        if not NODE_NAME.match(name):
+            return super().undrain(name)
+        try:
+            self._call("update_node", name=name, changes={"state": "UNDRAIN"})
+        except CannotError:
+            super().undrain(name)
+
+    def no_requeue(self, job_id: str) -> None:
+        """Requeue=0, also for a running job."""
+        job = self._single(job_id)
+        try:
+            self._change(job, is_requeueable=False)
+        except CannotError:
+            super().no_requeue(job)
+
+    def start_now(self, job_id: str) -> None:
+        """StartTime=now for a pending job, more than a second from now (see `SECOND_S`)."""
+        job = self._single(job_id)
+        time.sleep(SECOND_S)
+        try:
+            self._change(job, begin_time=int(time.time()))
+        except CannotError:
+            super().start_now(job)
+
+    def release(self, job_id: str) -> None:
+        """Release a held job, more than a second from now (see `SECOND_S`)."""
+        job = self._single(job_id)
+        time.sleep(SECOND_S)
+        try:
+            self._call("release", number=_number(job))
+        except CannotError:
+            super().release(job)
+
+    def _change(self, job: str, **changes: object) -> None:
+        self._call("update_job", number=_number(job), changes=changes)
+
+    def _call(self, do: str, **given: Any) -> Any:
+        """The worker's answer to one question; raises CannotError when the commands are to be asked instead."""
+        if self.given_up:
+            raise CannotError(self.given_up)
+        self._number += 1
+        question = {"id": self._number, "do": do, "limit_s": self._timeout_s + SPARE_S, **given}
+        said = self._ask_worker(json.dumps(question).encode())
+        if said.failure == "busy":
+            raise CannotError("asked while it answers")
+        if said.failure == "timeout":
+            raise SlurmError("timeout", f"pyslurm did not answer within {self._timeout_s:g} s")
+        if said.failure:
+            raise self._broken(said)
+        return self._meaning(said)
+
+    def _ask_worker(self, line: bytes) -> Said:
+        """Ask, once more when the worker went home before it read the question (it does after a quiet minute)."""
+        for _ in range(2):
+            try:
+                talk = self._worker()
+            except OSError as error:
+                return Said(b"", "ended", stderr=str(error).encode())
+            said = talk.ask(line, timeout_s=self._timeout_s, grace_s=GRACE_S)
+            if said.failure != "ended" or said.rc != 0:
+                break
+        self._served = self._served or not said.failure
+        return said
+
+    def _worker(self) -> Talk:
+        """The worker that lives, or a new one; raises OSError when there can be none."""
+        if self._talk is None or not self._talk.alive:
+            if self._talk is not None:
+                self._talk.end()
+            self._talk = Talk(self._argv, env=self._env, limit=LIMIT)
+        return self._talk
+
+    def _meaning(self, said: Said) -> Any:
+        try:
+            answer = json.loads(said.line)
+            if answer["id"] != self._number or not {"ok", "error", "cannot"} & set(answer):
+                raise ValueError("an answer to another question")
+        except (ValueError, TypeError, KeyError) as error:
+            raise self._broken(Said(said.line, "garbled", stderr=str(error).encode())) from error
+        if "cannot" in answer:
+            raise CannotError(answer["cannot"])
+        if "error" in answer:
+            text = str(answer["error"])
+            raise SlurmError(kind_of(text), text)
+        return answer["ok"]
+
+    def _broken(self, said: Said) -> Exception:
+        """Give pyslurm up; the error of this call, which none is for one that nothing can have come of."""
+        words = said.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        what = f"ended with {said.rc}" if said.failure == "ended" else f"gave no usable answer ({said.failure})"
+        self.given_up = f"its process {what}{': ' if words else ''}{words[:200]}"
+        if self._talk is not None:
+            self._talk.end()
+        log.warning("pyslurm-given-up", why=self.given_up)
+        if not self._served:
+            return CannotError(self.given_up)
+        kind = "unreachable" if said.failure == "ended" else "garbled"
+        return SlurmError(kind, f"pyslurm: {self.given_up}", "from now on Slurm's commands are used")
+
+
+def _is_number(job_id: str) -> bool:
+    """Slurm's own number of a job."""
+    return job_id.isascii() and job_id.isdecimal()
+
+
+def _number(job: str) -> int:
+    """The number of a job; CannotError for a task or a component, which has another than the one in its name."""
+    if not _is_number(job):
+        raise CannotError(f"{job} is no number")
+    return int(job)

@@ -1,0 +1,212 @@
+"""Jobs submitted with `--requeue=expedite` under hp-srun: Slurm's fastest requeue, and each of its traps."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hpkit.paths import paths
+from hpkit.sandbox.cluster import Cluster
+from hpkit.sandbox.training import Plan, Run
+from tests.slurm.test_e2e import HEAD, PLAIN, STEP, drained
+from tests.slurm.test_hp_srun import AFTER, Jobs
+
+EXPEDITE = ("--requeue=expedite", "--exclusive", "--open-mode=append", "--ntasks-per-node=1")
+EXEC = f"{HEAD}exec {STEP}\n"
+PLAN = Plan(steps=60, save_every=4, step_s=0.3, save_s=0.3)
+Tell = Callable[[str, float], None]
+
+
+@pytest.fixture(autouse=True)
+def able(cluster: Cluster) -> None:
+    """Only where the running Slurm can."""
+    found = cluster.client.abilities()
+    if not found.expedited_requeue:
+        pytest.skip(f"Slurm {found.release} has no expedited requeue, or it is not enabled: 25.11 and newer have it")
+
+
+@pytest.fixture
+def jobs(cluster: Cluster) -> Iterator[Jobs]:
+    yield Jobs(cluster)
+
+
+@pytest.fixture
+def run(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Run]:
+    """A run in a folder of its own; its log is shown when the test fails."""
+    made = Run(cluster, "".join(c if c.isalnum() else "-" for c in request.node.name), PLAN)
+    yield made
+    print("\n".join(made.log()))
+
+
+@pytest.fixture
+def tell(record_property: Callable[[str, object], None], request: pytest.FixtureRequest) -> Tell:
+    """Prints and records the seconds from the fault to the step running again."""
+
+    def told(way: str, seconds: float) -> None:
+        print(f"{request.node.name}: {way}: running again {seconds:.2f} s after the fault")
+        record_property("recovery_s", round(seconds, 2))
+
+    return told
+
+
+def broken(run: Run) -> tuple[str, float]:
+    """Break the job's last node once there is a checkpoint; the node, and when."""
+    run.event("saved", step=4)
+    bad = run.nodes()[-1]
+    at = time.time()
+    run.cluster.brk(bad, "gpu-lost")
+    return bad, at
+
+
+def again(run: Run, at: float) -> float:
+    """Wait for the training to start once more, at a checkpoint; seconds since `at`."""
+    started = run.event("start", after=at)
+    assert started["step"] >= 4 and started["origin"].endswith(f"step-{started['step']}")
+    return float(started["wall"]) - at
+
+
+def exit_code(cluster: Cluster, job: str) -> str:
+    found = re.search(r" ExitCode=(\S+)", cluster.root("scontrol", "show", "job", job))
+    assert found
+    return found[1]
+
+
+def said(run: Run, *parts: str) -> None:
+    """hp-srun said each of these in a line of its own."""
+    lines = [line for line in run.log() if line.startswith("hp-srun:")]
+    for part in parts:
+        assert [line for line in lines if part in line], f"not said: {part}"
+
+
+def test_the_exit_code_puts_the_job_back_before_others(run: Run, tell: Tell) -> None:
+    cluster = run.cluster
+    run.submit(*EXPEDITE, "--nodes=3")  # the template, which execs hp-srun
+    run.event("start")
+    waiting = cluster.submit("#!/bin/sh\nsleep 600\n", "--nodes=2", "--exclusive")
+    bad, at = broken(run)
+    seconds = again(run, at)
+    assert "PENDING" in cluster.job(waiting).flags, "the other job took nodes meanwhile"
+    tell("exit code", seconds)
+    said(run, "a node that fails means an expedited requeue", f"because {bad} is drained and its epilog fails")
+    assert run.job().restarts == 1 and bad not in run.nodes()
+    assert "gpu" in drained(cluster, bad), "the drain keeps our reason, though the epilog failed"
+    told = [Path(cluster.state.node(n), "hpkit.log").read_text() for n in cluster.names]
+    assert sum(f"event=expedited job={run.job_id}" in text for text in told) == 3
+    cluster.wait(run.job_id, "COMPLETED")
+    from hpkit.commands.attempts import show
+
+    (folder,) = Path(run.folder).parent.glob(".hpkit")
+    first, second = show(run.job_id, [str(folder)]).document["attempts"]
+    assert (first["way"], second["attempt"], second["restart"]) == ("exit code", 2, 1)
+
+
+def test_a_script_that_goes_on_is_requeued_and_not_completed(run: Run, tell: Tell) -> None:
+    run.submit(*EXPEDITE, "--nodes=2", script=PLAIN + "exit 0\n")
+    bad, at = broken(run)
+    tell("requeue by hp-srun", again(run, at))
+    said(run, "not an expedited one: the batch script may go on", "requeueing job", "as soon as its nodes are free")
+    assert run.text("after") == "", "the rest of the script ran"
+    run.cluster.wait(run.job_id, "COMPLETED")
+    assert run.job().restarts == 1 and bad not in run.nodes()
+    assert run.text("after") == "after 1 0\n"
+
+
+@pytest.mark.parametrize("script", [EXEC, f"{HEAD}{STEP}\n"], ids=["exec", "last"])
+def test_a_users_bug_ends_the_job_and_does_not_hold_it(run: Run, script: str) -> None:
+    run.submit(*EXPEDITE, "--nodes=2", script=script, options=("--die-at=3",))
+    job = run.cluster.wait(run.job_id, ("FAILED", "REQUEUE_HOLD", "COMPLETED"))
+    assert job.flags == {"FAILED"} and job.restarts == 0
+    assert exit_code(run.cluster, run.job_id) == "3:0"
+    said(run, "cause: user", "its expedited requeue is switched off")
+
+
+def test_a_later_step_of_the_script_is_requeued_all_the_same(jobs: Jobs, cluster: Cluster) -> None:
+    """What the first step's hp-srun switched off, the second one's switches on again."""
+    task = "sh -c 'echo up; until [ -e {flag} ]; do sleep 0.1; done; [ $SLURM_PROCID = 0 ] || exit 7; sleep 60'"
+    body = f"[ -z $SLURM_RESTART_COUNT ] || exit 0\nhp-srun --auto-resume sh -c 'exit 3'\nhp-srun --auto-resume {task}"
+    job = jobs.submit(body + AFTER, *EXPEDITE, "--nodes=2")
+    jobs.until(job, "up")
+    assert "is switched off" in jobs.text(job) and cluster.job(job).requeue
+    cluster.brk(cluster.client.hostnames(cluster.job(job).nodes)[1], "gpu-lost")
+    jobs.fail()
+    done = cluster.wait(job, ("COMPLETED", "FAILED", "REQUEUE_HOLD"))
+    assert (done.flags, done.restarts) == ({"COMPLETED"}, 1)
+
+
+def test_with_a_full_drain_budget_the_job_is_not_held(run: Run, tell: Tell) -> None:
+    """The epilog does not fail then: a requeue by the exit code would end in a hold."""
+    for name in run.cluster.names:
+        own = paths(run.cluster.state.node(name))
+        Path(own.etc, "conf.d", "test.toml").write_text("[drain]\nmax_nodes = 0\nmax_share = 0.0\n")
+    run.submit(*EXPEDITE, "--nodes=2", script=EXEC)
+    bad, at = broken(run)
+    tell("requeue by hp-srun", again(run, at))
+    said(run, "not by its exit code: hpkit may not drain it: 0 of 4 nodes of the cluster drained")
+    assert run.job().restarts == 1 and bad not in run.nodes(), "it was excluded instead"
+    assert "DRAIN" not in run.cluster.node(bad).flags
+    run.cluster.wait(run.job_id, "COMPLETED")
+
+
+NOTED = """python3 - <<'END'
+import json, os
+for name in "{nodes}".split():
+    path = os.environ["HPKIT_ROOT"].replace("%n", name) + "/root/run/hpkit/suspects/job-" + os.environ["SLURM_JOB_ID"]
+    with open(path, "w") as file:
+        json.dump({"job": os.environ["SLURM_JOB_ID"], "uptime": 1.0}, file)
+END
+"""
+
+
+def test_a_job_that_slurm_holds_though_its_node_was_suspected_is_released_once(
+    cluster: Cluster, jobs: Jobs, tell: Tell
+) -> None:
+    """No epilog failed, since the node was found to be good again: the job would wait for a person."""
+    body = NOTED.replace("{nodes}", " ".join(cluster.names))
+    job = jobs.submit("[ -z $SLURM_RESTART_COUNT ] || exit 0\n" + body + "date +%s.%N\nexit 7\n", *EXPEDITE, "--nodes=2")
+    done = cluster.wait(job, ("COMPLETED", "FAILED"))
+    assert ("COMPLETED" in done.flags, done.restarts) == (True, 1)
+    tell("hold released", (done.start_at or 0.0) - float(jobs.text(job).split()[-1]))
+    log = Path(cluster.state.node("n1"), "hpkit.log").read_text()
+    assert f"event=helper-ended helper=start job={job} outcome=released" in log
+
+
+@pytest.mark.parametrize("who", ["root", "user"])
+def test_a_persons_hold_is_left_alone(cluster: Cluster, jobs: Jobs, who: str) -> None:
+    body = NOTED.replace("{nodes}", " ".join(cluster.names))
+    job = jobs.submit(body + "echo noted\nsleep 60\n", *EXPEDITE, "--nodes=2")
+    jobs.until(job, "noted")
+    if who == "root":
+        cluster.root("scontrol", "requeuehold", job)
+    else:
+        assert cluster.run_as_user(["scontrol", "requeuehold", job]).ok
+    ended = Path(cluster.state.node("n1"), "hpkit.log")
+    told = f"event=helper-ended helper=start job={job}"
+    cluster.until(ended.read_text, lambda text: told in text, 60, "the helper's end")
+    assert "outcome=released" not in ended.read_text().partition(told)[2].partition("\n")[0]
+    held = cluster.job(job)
+    assert held.flags == {"PENDING"} and held.priority == 0, "as 26.05 shows such a hold"
+
+
+RESTARTS = 10
+# The second task fails at once until the job has been restarted often enough; -K1 then ends the others with a signal.
+FAILS = """sh -c 'echo "task $SLURM_PROCID restart ${SLURM_RESTART_COUNT:-0}"
+[ "${SLURM_RESTART_COUNT:-0}" -ge {restarts} ] && exit 0
+[ $SLURM_PROCID = 1 ] && exit 7
+sleep 60'"""
+
+
+@pytest.mark.long
+def test_restarts_without_a_start_time_lose_nothing(cluster: Cluster, jobs: Jobs) -> None:
+    """Older releases revoke the credential of a run that begins in the second in which the former was requeued."""
+    task = FAILS.replace("{restarts}", str(RESTARTS))
+    body = f"hp-srun --auto-resume --hp-resume-on=any {task}" + AFTER
+    job = jobs.submit(body, *EXPEDITE, "--nodes=4", "--gres=gpu:8")
+    done = cluster.wait(job, ("COMPLETED", "FAILED", "REQUEUE_HOLD"), 280)
+    text = jobs.text(job)
+    assert (done.flags, done.restarts) == ({"COMPLETED"}, RESTARTS)
+    assert "revoked" not in text and "launch failed" not in text
+    assert text.count(f"restart {RESTARTS}\n") == 4

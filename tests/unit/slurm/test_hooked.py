@@ -1,0 +1,85 @@
+"""What slurm.conf does with the hooks: each thing that would hurt is found, and a good one is called good."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpkit.config import HooksConfig
+from hpkit.slurm import hooked
+
+GOOD = {
+    "Prolog": "/opt/hpkit/hooks/prolog/hpkit",
+    "Epilog": "/opt/hpkit/hooks/epilog/hpkit",
+    "HealthCheckProgram": "/opt/hpkit/hooks/prolog/hpkit-health",
+    "HealthCheckInterval": "60 sec",
+    "HealthCheckNodeState": "ANY",
+    "PrologFlags": "Alloc",
+    "PrologEpilogTimeout": "65534",
+    "SchedulerParameters": "nohold_on_prolog_fail",
+}
+
+
+def worst(**changes: str) -> list[tuple[str, str]]:
+    found = hooked.advice({**GOOD, **changes}, HooksConfig())
+    return [(each.status, each.text + " " + each.hint) for each in found if each.status != "ok"]
+
+
+def test_a_good_configuration_has_nothing_to_say_against_it() -> None:
+    assert worst() == []
+    assert len(list(hooked.advice(GOOD, HooksConfig()))) == 3
+
+
+def test_a_list_of_prologs() -> None:
+    listed = {
+        **{k: v for k, v in GOOD.items() if k != "Prolog"},
+        "Prolog[0]": "/x/site",
+        "Prolog[1]": GOOD["Prolog"],
+    }
+    assert hooked.listed(listed, "Prolog") == ("/x/site", GOOD["Prolog"])
+    assert hooked.named(listed, "Prolog")
+    assert not [each for each in hooked.advice(listed, HooksConfig()) if each.status != "ok"]
+
+
+@pytest.mark.parametrize(
+    "changes, status, says",
+    [
+        ({"Prolog": ""}, "warn", "no Prolog is set"),
+        ({"Epilog": "/etc/slurm/epilog.d/*"}, "warn", "/etc/slurm/epilog.d/*, not hpkit's"),
+        ({"HealthCheckProgram": "/usr/sbin/nhc"}, "warn", "/usr/sbin/nhc"),
+        ({"PrologFlags": ""}, "warn", "PrologFlags=Alloc"),
+        ({"PrologFlags": "Serial"}, "warn", "PrologFlags=Alloc"),
+        ({"SchedulerParameters": "bf_interval=3"}, "warn", "nohold_on_prolog_fail"),
+        ({"PrologEpilogTimeout": "10"}, "bad", "hpkit's prolog may take 10 s"),
+        ({"PrologEpilogTimeout": "20"}, "bad", "hpkit's epilog may take 20 s"),
+        ({"PrologTimeout": "5 sec"}, "bad", "PrologTimeout is 5 s"),
+        ({"HealthCheckInterval": "0 sec"}, "bad", "no background rounds"),
+        ({"HealthCheckInterval": "600 sec"}, "bad", "600 s"),
+        ({"HealthCheckInterval": "30 sec"}, "warn", "30 s"),
+        ({"HealthCheckNodeState": "IDLE"}, "warn", "state IDLE"),
+        ({"HealthCheckNodeState": "CYCLE,IDLE"}, "warn", "CYCLE,IDLE"),
+        ({"HealthCheckTimeout": "40 sec"}, "bad", "killed after 40 s"),
+    ],
+)  # fmt: skip
+def test_what_would_hurt(changes: dict[str, str], status: str, says: str) -> None:
+    found = worst(**changes)
+    assert [(s, says in text) for s, text in found if says in text] == [(status, True)], found
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"PrologFlags": "Alloc,Contain,DeferBatch"},
+        {"PrologEpilogTimeout": "60", "PrologTimeout": "15 sec"},
+        {"PrologEpilogTimeout": "10", "PrologTimeout": "15 sec", "EpilogTimeout": "30 sec"},
+        {"HealthCheckNodeState": "ANY,CYCLE"},
+        {"HealthCheckTimeout": "0 sec"},
+    ],
+)
+def test_what_is_fine(changes: dict[str, str]) -> None:
+    assert worst(**changes) == []
+
+
+def test_a_health_program_that_is_not_ours_is_not_judged() -> None:
+    assert [text for _, text in worst(HealthCheckProgram="", HealthCheckInterval="0 sec")] == [
+        "no HealthCheckProgram is set add to slurm.conf: HealthCheckProgram=…/hpkit-health"
+    ]
