@@ -145,10 +145,9 @@ run_in() {
         mount --rbind /sys "$root/sys"
         mount --rbind /dev "$root/dev"
         mount -t tmpfs -o mode=0755 tmpfs "$root/run"
-        mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
         mkdir -p "$root/src" "$root/var/tmp"
         # Sandboxes are made in there, named by process numbers that each run begins anew.
-        mount -t tmpfs -o mode=1777 tmpfs "$root/var/tmp"
+        for each in tmp var/tmp; do mount -t tmpfs -o mode=1777 tmpfs "$root/$each"; done
         mount -t tmpfs -o mode=0755 tmpfs "$root/src"
         mkdir -p "$root/out"
         [ -z "${HPKIT_OUT:-}" ] || mount --bind "$HPKIT_OUT" "$root/out"
@@ -159,7 +158,7 @@ run_in() {
         ip address add 192.0.2.1/32 dev lo
         unset HPKIT_TOP HPKIT_ROOT_DIR
         exec chroot "$root" env -i PATH=/opt/venv/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
-            TERM="${TERM:-dumb}" HPKIT_IN_ROOT=1 sh -c "cd /src && exec \"\$@\"" sh "$@"
+            TERM="${TERM:-dumb}" sh -c "cd /src && exec \"\$@\"" sh "$@"
     ' sh "$@"
 }
 

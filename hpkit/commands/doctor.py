@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from hpkit import __version__
 from hpkit.commands.fleet_nodes import client_of
 from hpkit.commands.options import output
 from hpkit.commands.site import Site, site
+from hpkit.config import Config
 from hpkit.errors import EXIT_DONE, EXIT_FAILED, SlurmError
 from hpkit.result import Result
 from hpkit.slurm import hooked, ways
@@ -42,7 +44,7 @@ def command() -> Result:
 
 def report(where: Site) -> Result:
     """All rows, whether Slurm answers or not."""
-    rows = [Row("hpkit", "ok", f"{__version__}, Python {platform.python_version()}, mode {where.config.mode}")]
+    rows = [first(where)]
     config: Mapping[str, str] = {}
     able = Abilities()
     try:
@@ -64,10 +66,22 @@ def report(where: Site) -> Result:
     return Result(document, list(lines(rows)), EXIT_FAILED if failed else EXIT_DONE)
 
 
+def first(where: Site) -> Row:
+    """hpkit itself and its configuration."""
+    text = f"{__version__}, Python {platform.python_version()}"
+    if where.config == Config():
+        return Row("hpkit", "ok", f"{text}, no settings in {where.paths.etc}: defaults")
+    return Row("hpkit", "ok", f"{text}, mode {where.config.mode}")
+
+
 def unreached(where: Site) -> str:
     """What to look at when Slurm does not answer."""
-    named = where.config.slurm.conf
-    return f"is {named} right ([slurm] conf)?" if named else "name slurm.conf: [slurm] conf, or SLURM_CONF"
+    named, source = where.config.slurm.conf, "[slurm] conf"
+    if not named:
+        named, source = os.environ.get("SLURM_CONF", ""), "SLURM_CONF"
+    if not named:
+        return "name slurm.conf: [slurm] conf in hpkit.toml, or SLURM_CONF"
+    return f"{source} is {named}" + ("" if os.path.isfile(named) else ", and there is no such file")
 
 
 def slurm_rows(able: Abilities, config: Mapping[str, str], choice: Choice) -> Iterator[Row]:
@@ -80,7 +94,8 @@ def slurm_rows(able: Abilities, config: Mapping[str, str], choice: Choice) -> It
 def way_rows(where: Site, able: Abilities, config: Mapping[str, str]) -> Iterator[Row]:
     """The ways to run a job again."""
     own = where.config
-    hooks = ways.Hooks(hooked.named(config, "Epilog"), own.mode == "enforce", own.hooks.start_requeued)
+    enforce = None if own == Config() else own.mode == "enforce"
+    hooks = ways.Hooks(hooked.named(config, "Epilog"), enforce, own.hooks.start_requeued)
     for way in ways.ways(able, config, hooks, own.resume.begin_in_s):
         yield Row("restart", "ok" if way.open else "no", f"{way.name}: {way.text}", way.hint)
 

@@ -19,7 +19,7 @@ from hpkit.paths import Paths
 from hpkit.policy import ownership
 from hpkit.slurm.client import Client, Job
 
-TOGETHER_S = 3.0  # from the job's end by slurmctld's clock: a round and a step daemon's 3 s are over by then
+TOGETHER_S = 4.0  # from the job's end in slurmctld's whole seconds: a round is over by then, and a step daemon's 3 s
 CLOCKS_S = 1.0  # the clocks of node and slurmctld may differ by this much
 
 

@@ -23,10 +23,10 @@ class Way(NamedTuple):
 
 
 class Hooks(NamedTuple):
-    """What of hpkit is at work on the nodes: its epilog is in slurm.conf, it may act, it may start jobs."""
+    """What of hpkit is at work on the nodes: its epilog is in slurm.conf, it may act (None: not told here), it may start jobs."""
 
     epilog: bool
-    enforce: bool
+    enforce: bool | None
     start_requeued: bool
 
 
@@ -56,6 +56,9 @@ def by_root(hooks: Hooks, ask: str) -> Way:
     """The helper that hpkit's epilog leaves behind on a node with a suspect note."""
     if not hooks.epilog:
         return Way(BY_ROOT, False, "hpkit's epilog is not in slurm.conf", "add Epilog=…/epilog/hpkit")
+    if hooks.enforce is None:
+        text = "this machine has no hpkit.toml that says whether the nodes' hooks may act"
+        return Way(BY_ROOT, False, text, "run hpkit doctor on a node")
     if not hooks.enforce:
         return Way(BY_ROOT, False, "hpkit only observes here", 'set mode = "enforce" in hpkit.toml')
     if not hooks.start_requeued:

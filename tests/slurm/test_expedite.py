@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from tests.slurm.test_hp_srun import AFTER, Jobs
 
 EXPEDITE = ("--requeue=expedite", "--exclusive", "--open-mode=append", "--ntasks-per-node=1")
 EXEC = f"{HEAD}exec {STEP}\n"
-PLAN = Plan(steps=60, save_every=4, step_s=0.3, save_s=0.3)
+PLAN = Plan(steps=24, save_every=4, step_s=0.3, save_s=0.3)
 Tell = Callable[[str, float], None]
 
 
@@ -82,13 +84,44 @@ def said(run: Run, *parts: str) -> None:
         assert [line for line in lines if part in line], f"not said: {part}"
 
 
+@pytest.fixture
+def slow_epilog(cluster: Cluster) -> Iterator[None]:
+    """The epilog of n1 takes a second longer than those of the other nodes."""
+    script = Path(cluster.folder, "hooks/epilog/hpkit")
+    text = script.read_text()
+    script.write_text(text.replace("umask 022\n", 'umask 022\n[ "$SLURMD_NODENAME" = n1 ] && /bin/sleep 1\n', 1))
+    yield
+    script.write_text(text)
+
+
+@contextmanager
+def busy_queue(cluster: Cluster) -> Iterator[None]:
+    """Let Slurm look for a job to start as often as it ever does: one is submitted all the time."""
+    over = threading.Event()
+
+    def submit() -> None:
+        while not over.wait(0.2):
+            cluster.submit("#!/bin/sh\ntrue\n", "--nodes=4", "--exclusive")
+
+    thread = threading.Thread(target=submit)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.usefixtures("slow_epilog")
 def test_the_exit_code_puts_the_job_back_before_others(run: Run, tell: Tell) -> None:
+    """Slurm gives each node away when its own epilog has ended; so all of them end at the same moment."""
     cluster = run.cluster
     run.submit(*EXPEDITE, "--nodes=3")  # the template, which execs hp-srun
     run.event("start")
     waiting = cluster.submit("#!/bin/sh\nsleep 600\n", "--nodes=2", "--exclusive")
-    bad, at = broken(run)
-    seconds = again(run, at)
+    with busy_queue(cluster):
+        bad, at = broken(run)
+        seconds = again(run, at)
     assert "PENDING" in cluster.job(waiting).flags, "the other job took nodes meanwhile"
     tell("exit code", seconds)
     said(run, "a node that fails means an expedited requeue", f"because {bad} is drained and its epilog fails")

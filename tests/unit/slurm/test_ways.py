@@ -36,6 +36,7 @@ def test_expedited(release: str, parameters: str, is_open: bool, says: str) -> N
         (ALL, ""),
         (ways.Hooks(False, True, True), "not in slurm.conf"),
         (ways.Hooks(True, False, True), "only observes"),
+        (ways.Hooks(True, None, True), "no hpkit.toml"),
         (ways.Hooks(True, True, False), "switched off"),
     ],
 )

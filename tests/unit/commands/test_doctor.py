@@ -1,0 +1,115 @@
+"""`hpkit doctor`: what it says of a Slurm, and that a silent one is no crash."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpkit.commands import doctor
+from hpkit.commands.site import Site
+from hpkit.config import Config, SlurmConfig
+from hpkit.errors import SlurmError
+from hpkit.paths import paths
+from hpkit.slurm import abilities
+from hpkit.slurm.backend import Choice
+from tests.support.fake_slurm import FakeSlurm
+
+SETTINGS = {
+    "SLURM_VERSION": "26.05.5",
+    "ClusterName": "blue",
+    "Prolog[0]": "/opt/hpkit/hooks/prolog/hpkit",
+    "Epilog[0]": "/opt/hpkit/hooks/epilog/hpkit",
+    "HealthCheckProgram": "/opt/hpkit/hooks/prolog/hpkit-health",
+    "HealthCheckInterval": "60 sec",
+    "PrologFlags": "Alloc",
+    "SchedulerParameters": "nohold_on_prolog_fail",
+    "SlurmctldParameters": "enable_expedited_requeue",
+}
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    made = FakeSlurm.of(2)
+    made.settings = dict(SETTINGS)
+    made.able = abilities.look(SETTINGS)
+    monkeypatch.setattr(doctor, "client_of", lambda where: made)
+    monkeypatch.setattr(doctor, "choose", lambda config, trusted_only: Choice("commands", "because"))
+    return made
+
+
+def site(tmp_path: Path, config: Config = Config(mode="enforce")) -> Site:
+    return Site(str(tmp_path), paths(str(tmp_path)), config)
+
+
+def texts(result: doctor.Result, topic: str) -> list[str]:
+    rows = json.loads(json.dumps(result.document))["rows"]
+    return [f"{row['status']} {row['text']}" for row in rows if row["topic"] == topic]
+
+
+def test_release_backend_and_ways(slurm: FakeSlurm, tmp_path: Path) -> None:
+    result = doctor.report(site(tmp_path))
+    assert result.code == 0
+    assert texts(result, "Slurm") == ["ok 26.05.5, cluster blue"]
+    assert texts(result, "backend") == ["ok commands: because"]
+    assert [text[:2] for text in texts(result, "restart")] == ["ok"] * 4
+    assert texts(result, "slurm.conf") == [
+        f"ok {name} is hpkit's" for name in ("Prolog", "Epilog", "HealthCheckProgram")
+    ]
+    assert result.document["slurm"] == "26.05.5"
+
+
+def test_a_backend_that_was_demanded_in_vain_is_a_warning(
+    slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "choose", lambda config, trusted_only: Choice("commands", "no", refused=True))
+    assert texts(doctor.report(site(tmp_path)), "backend") == ["warn commands: no"]
+
+
+def test_what_does_not_work_as_meant_is_exit_code_1(slurm: FakeSlurm, tmp_path: Path) -> None:
+    slurm.settings["HealthCheckInterval"] = "0 sec"
+    result = doctor.report(site(tmp_path))
+    assert result.code == 1
+    line = next(text for text in result.lines if "HealthCheckInterval" in text)
+    assert line.split()[:2] == ["slurm.conf", "bad"]
+    assert result.lines[result.lines.index(line) + 1].split()[0] == "->"
+
+
+def test_without_settings_nothing_is_said_about_the_mode_of_the_nodes(
+    slurm: FakeSlurm, tmp_path: Path
+) -> None:
+    result = doctor.report(site(tmp_path, Config()))
+    assert "no settings in" in texts(result, "hpkit")[0]
+    assert any("run hpkit doctor on a node" in line for line in result.lines)
+
+
+@pytest.mark.parametrize("kind", ["unreachable", "timeout", "missing", "garbled"])
+def test_a_silent_slurm(slurm: FakeSlurm, tmp_path: Path, kind: str) -> None:
+    slurm.down = kind
+    result = doctor.report(site(tmp_path))
+    assert result.code == 1
+    assert texts(result, "Slurm")[0].startswith("bad no answer: ")
+    assert texts(result, "restart") == []
+    assert result.document["slurm"] == ""
+
+
+@pytest.mark.parametrize(
+    "conf, given, says",
+    [
+        ("", "", "[slurm] conf in hpkit.toml, or SLURM_CONF"),
+        ("/no/such", "/other", "[slurm] conf is /no/such, and there is no such file"),
+        ("", "/no/such", "SLURM_CONF is /no/such, and there is no such file"),
+    ],
+)
+def test_what_to_look_at(
+    slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conf: str, given: str, says: str
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", given)
+
+    def fails(where: Site) -> FakeSlurm:
+        raise SlurmError("timeout", "no word")
+
+    monkeypatch.setattr(doctor, "client_of", fails)
+    result = doctor.report(site(tmp_path, Config(slurm=SlurmConfig(conf=conf))))
+    assert any(says in line for line in result.lines), result.lines
