@@ -1,4 +1,4 @@
-"""A program that we keep and ask again and again, a line for a line: for what costs too much to start for each question."""
+"""A program that is kept and asked again and again, a line for a line: one that costs too much to start each time."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Said(NamedTuple):
 
 
 class Talk:
-    """A program with pipes, in a session of its own and with a built environment, started at once (OSError if it cannot).
+    """A program with pipes, in a session of its own and with a built environment; OSError when it cannot start.
 
-    It sees the end of its input when we end, however that happens, or when this object goes away. After any failure but
-    "busy" it is ended, and so it is when a question is interrupted: half an exchange would leave an answer for the next.
+    It sees the end of its input when we end, however that happens, or when this object goes away. After any failure
+    but "busy" it is ended, and so it is when a question is interrupted: the next would get the answer to that one.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Talk:
         return self._piped.pid if self._piped else 0
 
     def ask(self, line: bytes, *, timeout_s: float, grace_s: float = 0.5) -> Said:
-        """Write a line and wait for one, at most `timeout_s` seconds; at the deadline SIGTERM, after `grace_s` SIGKILL."""
+        """Write a line and wait for one, at most `timeout_s` seconds; then SIGTERM, after `grace_s` more SIGKILL."""
         if self._asking:  # from a signal handler or another thread
             return Said(b"", "busy")
         if self._piped is None:

@@ -92,6 +92,7 @@ BROKEN: list[tuple[rules.Rule, str, str]] = [
     (rules.starts_no_program, "node/x.py", "import signal\nsignal.pidfd_send_signal(1, 2)"),
     (rules.imports_no_driver, "probes/x.py", "import pynvml"),
     (rules.imports_no_driver, "probes/x.py", "from pynvml import nvmlInit"),
+    (rules.imports_no_driver, "slurm/x.py", "import pyslurm.core"),
     (rules.opens_no_machine_file, "node/x.py", "open('/proc/uptime')"),
     (rules.opens_no_machine_file, "node/x.py", "import os\nos.listdir(f'/sys/class/{x}')"),
     (rules.opens_no_machine_file, "node/x.py", "import os\nos.path.exists('/dev/' + name)"),
@@ -118,6 +119,7 @@ FINE: list[tuple[rules.Rule, str, str]] = [
     (rules.starts_no_program, "x.py", "import os, signal\nos.getpid()\nsignal.signal(1, 2)"),
     (rules.opens_no_machine_file, "probes/x.py", "host.read('/proc/meminfo')\nhost.list('/sys/class')"),
     (rules.opens_no_machine_file, "node/x.py", "open('/dev/null')"),
+    (rules.imports_no_driver, "slurm/pyslurm_worker.py", "def f():\n    import pyslurm"),
     (rules.swallows_nothing, "x.py", "try:\n    f()\nexcept OSError:\n    pass"),
     (rules.requeues_incomplete_only, "slurm/x.py", "run(['scontrol', 'requeue', 'incomplete', job])"),
     (

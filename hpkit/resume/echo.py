@@ -39,8 +39,11 @@ _UNLAUNCHED = re.compile(
 )
 _LOST = re.compile(rb"(?<!\d: )srun: error: Node failure on (\S+)")
 _SIGN, _SRUN_SIGN = b"error: ", b"srun: error: "
-# slurmstepd's, when somebody else than our srun ends the step; a node failure or a time limit adds "DUE TO …".
-_CANCELLED = re.compile(rb"slurmstepd\S*: error: \*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ \*\*\*")
+# slurmstepd's, when somebody else than our srun ends the step; a node failure or a time limit adds "DUE TO …". From
+# 25.05 on it names the signal, and in 26.05 it begins with the time and no name (measured on 26.05.5).
+_CANCELLED = re.compile(
+    rb"(?:slurmstepd\S*:|\[[\d:T.-]+\]) error: \*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ (?:DUE to SIGNAL [\w ]+ )?\*\*\*"
+)
 _EXITED = re.compile(r"Exited with exit code (\d+)")
 
 

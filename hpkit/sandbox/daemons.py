@@ -46,7 +46,13 @@ def reserved(count: int) -> Iterator[Ports]:
 
 def daemon_env(state: State) -> dict[str, str]:
     """The environment of the daemons; the token is in nobody else's."""
-    return {"PATH": path_with(state.tools), "LC_ALL": "C", "HOME": "/", "SLURM_CONF": state.conf, TOKEN: state.token}
+    return {
+        "PATH": path_with(state.tools),
+        "LC_ALL": "C",
+        "HOME": "/",
+        "SLURM_CONF": state.conf,
+        TOKEN: state.token,
+    }
 
 
 def argv_of(state: State, name: str) -> list[str]:

@@ -12,8 +12,8 @@ class Node(NamedTuple):
     """A node as Slurm shows it. `flags` are upper-case words, base state included (`IDLE`, `DRAIN`, `NOT_RESPONDING`).
 
     `reason` is one line without Slurm's `[user@time]` tail; `reason_by` and `reason_at` (Unix seconds, None when not
-    told) come from that tail. `gres` is Slurm's text without the sockets, `gpu:h100:8`. `boot_time` Unix seconds or None.
-    `features` are the active ones; `cpus` and `memory_mib` what Slurm counts, 0 when not told.
+    told) come from that tail. `gres` is Slurm's text without the sockets, `gpu:h100:8`. `boot_time` Unix seconds or
+    None. `features` are the active ones; `cpus` and `memory_mib` what Slurm counts, 0 when not told.
     """
 
     name: str

@@ -17,7 +17,7 @@ from hpkit.slurm import abilities, parse
 from hpkit.slurm.abilities import Abilities
 from hpkit.slurm.client import Job, Node
 from hpkit.slurm.names import NODE_NAME, WRITABLE_JOB
-from hpkit.slurm.refusals import refusal
+from hpkit.slurm.refusals import kind_of, refusal
 from hpkit.slurm.states import active
 
 FOLDERS = ("/opt/slurm/bin", "/usr/local/bin", "/usr/bin")
@@ -30,6 +30,9 @@ SECOND_S = 1.1
 BEGIN_MIN_S = 2
 GRACE_S = 0.5  # a command past its deadline has nothing to clean up
 _PASSED = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")  # what a user's commands need to reach his cluster
+# In a federation squeue and scontrol may show jobs of the other clusters too, on nodes whose names are those of ours.
+_LOCAL = {"SCONTROL_LOCAL": "1", "SQUEUE_LOCAL": "1"}
+_MAYBE = "it may have been done all the same: look before you ask again"
 _QUEUE = "|".join(("%F", "%K", "%A", "%U", "%T", "%P", "%N", "%B", "%D"))  # nothing that a user may write
 _MARK = "hpkit_after_"
 _HOST_LIST = re.compile(r"[A-Za-z0-9_.,+:@\[\]-]+\Z")
@@ -45,7 +48,8 @@ class Commands:
         self._trusted_only = trusted_only
         self._folders = (*filter(None, (config.bin,)), *FOLDERS)
         # The file itself is not examined: slurmd runs as root on it, whoever owns it.
-        self._env = {} if trusted_only else {key: environ[key] for key in _PASSED if environ.get(key)}
+        kept = {} if trusted_only else {key: environ[key] for key in _PASSED if environ.get(key)}
+        self._env = {**_LOCAL, **kept}
         if config.conf:
             self._env["SLURM_CONF"] = config.conf
         self._found: dict[str, str] = {}
@@ -154,7 +158,7 @@ class Commands:
         return parse.settings(self._ask("scontrol", "show", "config"))
 
     def version_here(self) -> tuple[int, int]:
-        """(25, 11) for `scontrol --version`: of the Slurm on this machine. It reads slurm.conf, and asks who serves it."""
+        """(25, 11) by `scontrol --version`: of the Slurm on this machine. It reads slurm.conf, wherever that is."""
         told = self._ask("scontrol", "--version")
         found = re.search(r"(\d+)\.(\d+)\.", told)
         if found is None:
@@ -169,21 +173,21 @@ class Commands:
 
     def no_requeue(self, job_id: str) -> None:
         """Requeue=0, also for a running job: a script that ends badly then ends the job as FAILED, even an expedited one."""
-        self._ask("scontrol", "update", f"jobid={self._single(job_id)}", "requeue=0")
+        self._tell("update", f"jobid={self._single(job_id)}", "requeue=0")
 
     def allow_requeue(self, job_id: str) -> None:
         """Requeue=1: takes `no_requeue` back."""
-        self._ask("scontrol", "update", f"jobid={self._single(job_id)}", "requeue=1")
+        self._tell("update", f"jobid={self._single(job_id)}", "requeue=1")
 
     def drain(self, name: str, reason: str) -> None:
         """state=drain with a reason of one line (root only)."""
         if not reason.strip() or not reason.isprintable():
             raise SlurmError("refused", "a drain needs a reason of one line")
-        self._ask("scontrol", "update", f"nodename={_node_name(name)}", "state=drain", f"reason={reason}")
+        self._tell("update", f"nodename={_node_name(name)}", "state=drain", f"reason={reason}")
 
     def undrain(self, name: str) -> None:
         """state=undrain (root only). Slurm clears FAIL too, so never call it for a node in FAIL."""
-        self._ask("scontrol", "update", f"nodename={_node_name(name)}", "state=undrain")
+        self._tell("update", f"nodename={_node_name(name)}", "state=undrain")
 
     def requeue(self, job_id: str, *, begin_in_s: int | None, exclude: str | None = None) -> tuple[str, ...]:
         """`requeue incomplete`, then StartTime=now+N and ExcNodeList, all fed to one scontrol that ignores SIGTERM.
@@ -227,13 +231,13 @@ class Commands:
         """StartTime=now for a pending job, more than a second from now (see `SECOND_S`)."""
         job = self._single(job_id)
         time.sleep(SECOND_S)
-        self._ask("scontrol", "update", f"jobid={job}", "starttime=now")
+        self._tell("update", f"jobid={job}", "starttime=now")
 
     def release(self, job_id: str) -> None:
         """Release a held job, more than a second from now (see `SECOND_S`)."""
         job = self._single(job_id)
         time.sleep(SECOND_S)
-        self._ask("scontrol", "release", job)
+        self._tell("release", job)
 
     def _single(self, job_id: str) -> str:
         """A name that means one job: the bare id of an array's task may stand for the whole array."""
@@ -265,6 +269,13 @@ class Commands:
             raise _too_long(tool)
         return ran.text
 
+    def _tell(self, *args: str) -> None:
+        """Run a scontrol that changes something: slurmctld may hear it after we have given up."""
+        try:
+            self._ask("scontrol", *args)
+        except SlurmError as error:
+            raise unsure(error) from error
+
     def _read(self, feed: Callable[[str], None], tool: str, *args: str) -> None:
         """Like `_ask`, but each line goes to `feed` as it comes and is not kept; raises when all have been fed."""
         streamed = proc.stream(
@@ -287,10 +298,16 @@ class Commands:
             feed(line)
 
     def _worked(self, tool: str, ran: proc.Ran) -> None:
+        told = _one_line(ran.stderr.decode("utf-8", "replace"))
+        if (
+            ran.failure and kind_of(told) == "missing"
+        ):  # Slurm waits a minute for a slurm.conf that is not there
+            raise refusal(told)
         if ran.failure:
-            raise SlurmError("timeout", f"{tool} did not answer within {self._timeout_s:g} s")
+            said = f"; it said: {told}" if told else ""
+            raise SlurmError("timeout", f"{tool} did not answer within {self._timeout_s:g} s{said}")
         if ran.rc != 0:
-            told = _one_line(ran.stderr.decode("utf-8", "replace")) or _one_line(ran.text[-400:])
+            told = told or _one_line(ran.text[-400:])
             raise refusal(told or f"{tool} ended with code {ran.rc}")
 
     def _run(self, tool: str, *args: str, stdin: bytes = b"", shield: bool = False) -> proc.Ran:
@@ -323,6 +340,13 @@ class Commands:
                 )
             self._found[name] = path
         return self._found[name]
+
+
+def unsure(error: SlurmError) -> SlurmError:
+    """The error of a write; one that says that Slurm did not answer also says that it may have heard."""
+    if error.kind not in ("timeout", "unreachable"):
+        return error
+    return SlurmError(error.kind, error.message, "; ".join(filter(None, (_MAYBE, error.hint))))
 
 
 def _too_long(tool: str) -> SlurmError:

@@ -57,7 +57,9 @@ _NODES_PART = 5  # the allocated nodes; behind them, before the number of nodes,
 _LAST_USER_LINE = "StdOut="  # of the texts that most jobs have; what comes later is printed by few
 _EXPEDITED = re.compile(r"\sExpeditedRequeue=Yes\s")
 _BATCH_HOST = re.compile(r"\sBatchHost=(\S+)(?=\s)")
-_SOCKETS = re.compile(r"\([^()]*\)")  # `(S:0-1)` behind a GRES: how a node is wired, which pyslurm does not tell
+_SOCKETS = re.compile(
+    r"\([^()]*\)"
+)  # `(S:0-1)` behind a GRES: how a node is wired, which pyslurm does not tell
 _SETTING = re.compile(r"^(\S+)\s+= ?(.*)$", re.MULTILINE)
 
 

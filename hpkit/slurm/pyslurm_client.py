@@ -1,9 +1,9 @@
 """The backend over pyslurm: a process of ours that holds it answers what it can, Slurm's commands the rest.
 
-pyslurm is never imported here. libslurm may block far beyond any deadline of ours, and ends its process when it finds no
-slurm.conf: a hook or hp-srun must not be that process. Left to the commands are host lists, the configuration, the
+pyslurm is never imported here. libslurm may block far beyond any deadline of ours, and ends its process when it finds
+no slurm.conf: a hook or hp-srun must not be that process. Left to the commands are host lists, the configuration, the
 requeue (pyslurm cannot say `incomplete`, nor clear a list of nodes, nor do both while SIGTERM is on its way), tasks of
-arrays and parts of heterogeneous jobs by name, and jobs where expedited requeue is enabled, which pyslurm does not show.
+arrays and parts of heterogeneous jobs by name, and jobs where expedited requeue is enabled, which it does not show.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from hpkit.config import SlurmConfig
 from hpkit.errors import SlurmError
 from hpkit.slurm import pyslurm_records as records
 from hpkit.slurm.client import Job, Node
-from hpkit.slurm.commands import GRACE_S, LIMIT, SECOND_S, Commands
+from hpkit.slurm.commands import GRACE_S, LIMIT, SECOND_S, Commands, unsure
 from hpkit.slurm.names import NODE_NAME
-from hpkit.slurm.refusals import kind_of
+from hpkit.slurm.refusals import refusal
 from hpkit.slurm.states import active
 from hpkit.talk import Said, Talk
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pyslurm_worker.py")
 SPARE_S = 1.0  # how long after its deadline a worker ends itself, whose parent can no longer do it
+NEXT = "from now on Slurm's commands are used"
 
 
 class CannotError(Exception):
@@ -37,8 +38,8 @@ class CannotError(Exception):
 class Pyslurm(Commands):
     """The Client protocol; one worker for all calls, started at the first and again after a timeout.
 
-    A worker that cannot start, crashes or talks nonsense is not started again: from then on `given_up` says why, and
-    everything goes through the commands. The call that met the crash fails, since nothing is known of it.
+    A worker that does not come up, crashes or talks nonsense is not started again: from then on `given_up` says why,
+    and everything goes through the commands. A question that met a crash fails, since nothing is known of it.
     """
 
     def __init__(
@@ -52,7 +53,6 @@ class Pyslurm(Commands):
         super().__init__(config, trusted_only=trusted_only, environ=environ)
         self._argv = (sys.executable, "-I", "-S", WORKER, folder)
         self._talk: Talk | None = None
-        self._served = False
         self._number = 0
         self.given_up = ""
 
@@ -107,7 +107,7 @@ class Pyslurm(Commands):
         if not NODE_NAME.match(name) or not reason.strip() or not reason.isprintable():
             return super().drain(name, reason)
         try:
-            self._call("update_node", name=name, changes={"state": "DRAIN", "reason": reason})
+            self._write("update_node", name=name, changes={"state": "DRAIN", "reason": reason})
         except CannotError:
             super().drain(name, reason)
 
@@ -116,21 +116,35 @@ class Pyslurm(Commands):
         if not NODE_NAME.match(name):
             return super().undrain(name)
         try:
-            self._call("update_node", name=name, changes={"state": "UNDRAIN"})
+            self._write("update_node", name=name, changes={"state": "UNDRAIN"})
         except CannotError:
             super().undrain(name)
 
     def no_requeue(self, job_id: str) -> None:
         """Requeue=0, also for a running job."""
         job = self._single(job_id)
+        if not _is_number(job):
+            return super().no_requeue(job)
         try:
             self._change(job, is_requeueable=False)
         except CannotError:
             super().no_requeue(job)
 
+    def allow_requeue(self, job_id: str) -> None:
+        """Requeue=1: takes `no_requeue` back."""
+        job = self._single(job_id)
+        if not _is_number(job):
+            return super().allow_requeue(job)
+        try:
+            self._change(job, is_requeueable=True)
+        except CannotError:
+            super().allow_requeue(job)
+
     def start_now(self, job_id: str) -> None:
         """StartTime=now for a pending job, more than a second from now (see `SECOND_S`)."""
         job = self._single(job_id)
+        if not _is_number(job):
+            return super().start_now(job)
         time.sleep(SECOND_S)
         try:
             self._change(job, begin_time=int(time.time()))
@@ -140,86 +154,95 @@ class Pyslurm(Commands):
     def release(self, job_id: str) -> None:
         """Release a held job, more than a second from now (see `SECOND_S`)."""
         job = self._single(job_id)
+        if not _is_number(job):
+            return super().release(job)
         time.sleep(SECOND_S)
         try:
-            self._call("release", number=_number(job))
+            self._write("release", number=int(job))
         except CannotError:
             super().release(job)
 
     def _change(self, job: str, **changes: object) -> None:
-        self._call("update_job", number=_number(job), changes=changes)
+        self._write("update_job", number=int(job), changes=changes)
+
+    def _write(self, do: str, **given: Any) -> None:
+        try:
+            self._call(do, **given)
+        except SlurmError as error:
+            raise unsure(error) from error
 
     def _call(self, do: str, **given: Any) -> Any:
         """The worker's answer to one question; raises CannotError when the commands are to be asked instead."""
         if self.given_up:
             raise CannotError(self.given_up)
-        self._number += 1
-        question = {"id": self._number, "do": do, "limit_s": self._timeout_s + SPARE_S, **given}
-        said = self._ask_worker(json.dumps(question).encode())
+        until = time.monotonic() + self._timeout_s
+        if self._talk is None or not self._talk.alive:
+            self._start(until)
+        number, said = self._ask_worker(until, do, given)
+        if (
+            said.failure == "ended" and said.rc == 0
+        ):  # it went home after a quiet minute, before it read the question
+            self._start(until)
+            number, said = self._ask_worker(until, do, given)
         if said.failure == "busy":
             raise CannotError("asked while it answers")
         if said.failure == "timeout":
-            raise SlurmError("timeout", f"pyslurm did not answer within {self._timeout_s:g} s")
+            raise self._late()
         if said.failure:
-            raise self._broken(said)
-        return self._meaning(said)
+            self._give_up(said)
+            kind = "unreachable" if said.failure == "ended" else "garbled"
+            raise SlurmError(kind, f"pyslurm: {self.given_up}", NEXT)
+        return self._meaning(number, said)
 
-    def _ask_worker(self, line: bytes) -> Said:
-        """Ask, once more when the worker went home before it read the question (it does after a quiet minute)."""
-        for _ in range(2):
-            try:
-                talk = self._worker()
-            except OSError as error:
-                return Said(b"", "ended", stderr=str(error).encode())
-            said = talk.ask(line, timeout_s=self._timeout_s, grace_s=GRACE_S)
-            if said.failure != "ended" or said.rc != 0:
-                break
-        self._served = self._served or not said.failure
-        return said
-
-    def _worker(self) -> Talk:
-        """The worker that lives, or a new one; raises OSError when there can be none."""
-        if self._talk is None or not self._talk.alive:
-            if self._talk is not None:
-                self._talk.end()
+    def _start(self, until: float) -> None:
+        """Start a worker and see that it is up. One that does not come up is given up; it was asked nothing."""
+        if self._talk is not None:
+            self._talk.end()
+        try:
             self._talk = Talk(self._argv, env=self._env, limit=LIMIT)
-        return self._talk
+            said = self._ask_worker(until, "hello", {})[1]
+        except OSError as error:
+            said = Said(b"", "ended", stderr=str(error).encode())
+        if said.failure:
+            self._give_up(said)
+            raise self._late() if said.failure == "timeout" else CannotError(self.given_up)
 
-    def _meaning(self, said: Said) -> Any:
+    def _ask_worker(self, until: float, do: str, given: Mapping[str, Any]) -> tuple[int, Said]:
+        """Put one question to the worker; its number, and what came of it."""
+        assert self._talk
+        self._number += 1
+        number = self._number
+        left = max(0.0, until - time.monotonic())
+        question = {"id": number, "do": do, "limit_s": left + SPARE_S, **given}
+        return number, self._talk.ask(json.dumps(question).encode(), timeout_s=left, grace_s=GRACE_S)
+
+    def _meaning(self, number: int, said: Said) -> Any:
         try:
             answer = json.loads(said.line)
-            if answer["id"] != self._number or not {"ok", "error", "cannot"} & set(answer):
+            if answer["id"] != number or not {"ok", "error", "cannot"} & set(answer):
                 raise ValueError("an answer to another question")
         except (ValueError, TypeError, KeyError) as error:
-            raise self._broken(Said(said.line, "garbled", stderr=str(error).encode())) from error
+            self._give_up(Said(said.line, "garbled", stderr=str(error).encode()))
+            raise SlurmError("garbled", f"pyslurm: {self.given_up}", NEXT) from error
         if "cannot" in answer:
             raise CannotError(answer["cannot"])
         if "error" in answer:
-            text = str(answer["error"])
-            raise SlurmError(kind_of(text), text)
+            raise refusal(str(answer["error"]))
         return answer["ok"]
 
-    def _broken(self, said: Said) -> Exception:
-        """Give pyslurm up; the error of this call, which none is for one that nothing can have come of."""
+    def _late(self) -> SlurmError:
+        return SlurmError("timeout", f"pyslurm did not answer within {self._timeout_s:g} s")
+
+    def _give_up(self, said: Said) -> None:
+        """Use the commands from now on."""
         words = said.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        what = f"ended with {said.rc}" if said.failure == "ended" else f"gave no usable answer ({said.failure})"
+        what = f"ended with {said.rc}" if said.failure == "ended" else f"gave no answer ({said.failure})"
         self.given_up = f"its process {what}{': ' if words else ''}{words[:200]}"
         if self._talk is not None:
             self._talk.end()
         log.warning("pyslurm-given-up", why=self.given_up)
-        if not self._served:
-            return CannotError(self.given_up)
-        kind = "unreachable" if said.failure == "ended" else "garbled"
-        return SlurmError(kind, f"pyslurm: {self.given_up}", "from now on Slurm's commands are used")
 
 
 def _is_number(job_id: str) -> bool:
-    """Slurm's own number of a job."""
+    """Whether this is Slurm's own number of a job: a task or a component has another than the one in its name."""
     return job_id.isascii() and job_id.isdecimal()
-
-
-def _number(job: str) -> int:
-    """The number of a job; CannotError for a task or a component, which has another than the one in its name."""
-    if not _is_number(job):
-        raise CannotError(f"{job} is no number")
-    return int(job)

@@ -60,7 +60,7 @@ def _node(record: Record) -> Node:
 
 def _state(record: Record) -> str:
     """The state; MIXED also where something but no CPU is allocated: scontrol says so, pyslurm does not."""
-    state = str(record["state"])
+    state: str = record["state"]
     if not record["allocated_cpus"] and record["allocated_tres"]:
         return "+".join(["MIXED", *state.split("+")[1:]])
     return state

@@ -44,7 +44,11 @@ class Worker:
         self.lib = lib
         self._expedited: bool | None = None
 
-    def nodes(self, names: list[str] | None) -> list[Mapping[str, Any]]:
+    def hello(self) -> str:
+        """That it is up: its version."""
+        return str(self.lib.__version__)
+
+    def nodes(self, names: list[str] | None) -> list[dict[str, Any]]:
         """The named nodes that there are, or all."""
         if names is None or len(names) > 1:
             found = {node.name: node for node in self.lib.Nodes.load().values()}
@@ -59,12 +63,12 @@ class Worker:
         # The controller also finds a node by its host's name.
         return [self._record(node, NODE, "name")] if node.name == names[0] else []
 
-    def job(self, number: int) -> Mapping[str, Any]:
+    def job(self, number: int) -> dict[str, Any]:
         """One job by Slurm's own number; of an array that number may stand for all tasks."""
         self._no_expedited()
         return self._job(self.lib.Job.load(number))
 
-    def jobs_on(self, name: str) -> list[Mapping[str, Any]]:
+    def jobs_on(self, name: str) -> list[dict[str, Any]]:
         """The jobs, in whatever state, that have the node."""
         self._no_expedited()
         expand = self.lib.utils.helpers.nodelist_from_range_str
@@ -103,7 +107,7 @@ class Worker:
             return {key: getattr(thing, key), "cannot": f"{type(error).__name__}: {error}"}
 
     def _no_expedited(self) -> None:
-        """pyslurm does not show the mark of a job with expedited requeue, so where there may be such jobs it cannot tell."""
+        """pyslurm does not show which job has expedited requeue: where that is enabled it cannot tell of any."""
         if self._expedited is None:
             parameters = self.lib.slurmctld.Config.load().slurmctld_parameters
             self._expedited = any(str(name).lower() == EXPEDITED for name in parameters)

@@ -11,6 +11,13 @@ _KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "unable to contact slurm controller",
             "zero bytes were transmitted",
+            "unexpected message received",  # all that a requeue tells when it got no answer
+            "communication connection failure",
+            "message send failure",
+            "message receive failure",
+            "insane message length",
+            "header lengths are longer",
+            "incompatible versions",
             "standby mode",
             "timed out",
             "rate limit exceeded",
@@ -31,10 +38,17 @@ _KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("denied", ("access/permission denied", "invalid user id", "permission denied")),
     ("unknown", ("invalid node name", "invalid job id", "not found")),
 )
+_KEYS = "is munged up here, with the cluster's key and the right time? try: munge -n | unmunge"
 _HINTS = {
     "presently disabled": "submit with: sbatch --requeue",
     "only batch jobs": "only jobs started with sbatch can be requeued",
     "configuration source": "say where slurm.conf is: [slurm] conf in hpkit.toml, or SLURM_CONF",
+    "cannot stat file": "name the slurm.conf that is there: [slurm] conf in hpkit.toml, or SLURM_CONF",
+    "process configuration file": "mend slurm.conf, or name the right one: [slurm] conf in hpkit.toml, or SLURM_CONF",
+    "authentication": _KEYS,
+    "zero bytes": _KEYS,
+    "invalid user id": "only root and an operator of the cluster may do that",
+    "permission denied": "only root, an operator of the cluster, or the job's owner may do that",
     "heterogeneous job leader": "requeue the leader of the heterogeneous job",
 }
 

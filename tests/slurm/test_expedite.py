@@ -84,12 +84,31 @@ def said(run: Run, *parts: str) -> None:
         assert [line for line in lines if part in line], f"not said: {part}"
 
 
+def test_the_exit_code_puts_the_job_back(run: Run, tell: Tell) -> None:
+    cluster = run.cluster
+    run.submit(*EXPEDITE, "--nodes=3")  # the template, which execs hp-srun
+    bad, at = broken(run)
+    tell("exit code", again(run, at))
+    said(run, "a node that fails means an expedited requeue", f"because {bad} is drained and its epilog fails")
+    assert run.job().restarts == 1 and bad not in run.nodes()
+    assert "gpu" in drained(cluster, bad), "the drain keeps our reason, though the epilog failed"
+    told = [Path(cluster.state.node(n), "hpkit.log").read_text() for n in cluster.names]
+    assert sum(f"event=expedited job={run.job_id}" in text for text in told) == 3
+    cluster.wait(run.job_id, "COMPLETED")
+    from hpkit.commands.attempts import show
+
+    (folder,) = Path(run.folder).parent.glob(".hpkit")
+    first, second = show(run.job_id, [str(folder)]).document["attempts"]
+    assert (first["way"], second["attempt"], second["restart"]) == ("exit code", 2, 1)
+
+
 @pytest.fixture
 def slow_epilog(cluster: Cluster) -> Iterator[None]:
-    """The epilog of n1 takes a second longer than those of the other nodes."""
+    """The epilog of n1 takes longer than those of the other nodes."""
     script = Path(cluster.folder, "hooks/epilog/hpkit")
     text = script.read_text()
-    script.write_text(text.replace("umask 022\n", 'umask 022\n[ "$SLURMD_NODENAME" = n1 ] && /bin/sleep 1\n', 1))
+    slow = '[ "$SLURMD_NODENAME" = n1 ] && /bin/sleep 1.5\n'
+    script.write_text(text.replace("umask 022\n", f"umask 022\n{slow}", 1))
     yield
     script.write_text(text)
 
@@ -113,28 +132,19 @@ def busy_queue(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("slow_epilog")
-def test_the_exit_code_puts_the_job_back_before_others(run: Run, tell: Tell) -> None:
+def test_another_job_does_not_get_the_nodes_meanwhile(jobs: Jobs, cluster: Cluster) -> None:
     """Slurm gives each node away when its own epilog has ended; so all of them end at the same moment."""
-    cluster = run.cluster
-    run.submit(*EXPEDITE, "--nodes=3")  # the template, which execs hp-srun
-    run.event("start")
+    task = "sh -c 'echo up; until [ -e {flag} ]; do sleep 0.1; done; exit 7'"  # no task is killed, no daemon lingers
+    body = f"[ -z $SLURM_RESTART_COUNT ] || exec sleep 5\nexec hp-srun --auto-resume --kill-on-bad-exit=0 {task}\n"
+    job = jobs.submit(body, *EXPEDITE, "--nodes=3", "--gres=gpu:8")
+    jobs.until(job, "up")
     waiting = cluster.submit("#!/bin/sh\nsleep 600\n", "--nodes=2", "--exclusive")
     with busy_queue(cluster):
-        bad, at = broken(run)
-        seconds = again(run, at)
-    assert "PENDING" in cluster.job(waiting).flags, "the other job took nodes meanwhile"
-    tell("exit code", seconds)
-    said(run, "a node that fails means an expedited requeue", f"because {bad} is drained and its epilog fails")
-    assert run.job().restarts == 1 and bad not in run.nodes()
-    assert "gpu" in drained(cluster, bad), "the drain keeps our reason, though the epilog failed"
-    told = [Path(cluster.state.node(n), "hpkit.log").read_text() for n in cluster.names]
-    assert sum(f"event=expedited job={run.job_id}" in text for text in told) == 3
-    cluster.wait(run.job_id, "COMPLETED")
-    from hpkit.commands.attempts import show
-
-    (folder,) = Path(run.folder).parent.glob(".hpkit")
-    first, second = show(run.job_id, [str(folder)]).document["attempts"]
-    assert (first["way"], second["attempt"], second["restart"]) == ("exit code", 2, 1)
+        cluster.brk(cluster.client.hostnames(cluster.job(job).nodes)[2], "gpu-lost")
+        jobs.fail()
+        back = cluster.until(lambda: cluster.job(job), lambda j: j.restarts == 1 and "RUNNING" in j.flags, 60, job)
+    assert "PENDING" in cluster.job(waiting).flags, f"the other job took nodes meanwhile; ours has {back.nodes}"
+    assert "before all others" in jobs.text(job)
 
 
 def test_a_script_that_goes_on_is_requeued_and_not_completed(run: Run, tell: Tell) -> None:

@@ -25,6 +25,8 @@ PRINTERS: Mapping[str, str] = {
     "sandbox/data/": "training programs that the sandbox submits",
 }
 
+DRIVERS: Mapping[str, str] = {"pynvml": "probes/nvml_child.py", "pyslurm": "slurm/pyslurm_worker.py"}
+
 _OS_PROGRAMS = re.compile(
     r"(system|popen|fork|forkpty|kill|killpg|posix_spawnp?|exec[lv]p?e?|spawn[lv]p?e?)\Z"
 )
@@ -82,17 +84,16 @@ def starts_no_program(src: Source) -> Iterator[str]:
 
 
 def imports_no_driver(src: Source) -> Iterator[str]:
-    """Only the NVML child imports pynvml: a wedged GPU hangs whoever calls it, inside the kernel."""
-    if src.path == "probes/nvml_child.py":
-        return
+    """Only child programs import pynvml and pyslurm: a wedged GPU or a dead controller hangs whoever calls them."""
     for node in ast.walk(src.tree):
         names = (
             [a.name for a in node.names]
             if isinstance(node, ast.Import)
             else [getattr(node, "module", None) or ""]
         )
-        if "pynvml" in [name.split(".")[0] for name in names]:
-            yield f"{src.path}:{getattr(node, 'lineno', 0)}: imports pynvml"
+        for name in {name.split(".")[0] for name in names} & set(DRIVERS):
+            if src.path != DRIVERS[name]:
+                yield f"{src.path}:{getattr(node, 'lineno', 0)}: imports {name}"
 
 
 def opens_no_machine_file(src: Source) -> Iterator[str]:

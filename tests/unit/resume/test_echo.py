@@ -271,6 +271,12 @@ def test_without_room_for_a_thread_or_a_pipe_there_is_no_echo(monkeypatch: pytes
 
 CANCELLED = "slurmstepd-n1: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-12-01T16:46:43 ***"
 
+NEWER = "[2026-12-01T18:24:57.109] error: *** STEP 7.0 ON n1 CANCELLED AT 2026-12-01T18:24:57 DUE to SIGNAL Killed ***"
+
+
+def due(line: str, why: str) -> str:
+    return f"{line.removesuffix('***')}DUE {why} ***"
+
 
 def listened(*lines: str) -> Echo:
     """An echo that has heard these lines."""
@@ -296,11 +302,18 @@ def test_the_node_that_failed_is_kept() -> None:
     [
         ([CANCELLED, "srun: error: n1: task 0: Killed"], True),
         (["some text", CANCELLED.replace("-n1", ""), "srun: error: n1: task 0: Terminated"], True),
+        ([due(CANCELLED, "to SIGNAL Killed")], True),
+        ([due(CANCELLED, "to SIGNAL User defined signal 1")], True),
+        ([NEWER], True),
+        ([f"0: {NEWER}"], True),
+        ([NEWER.replace("to SIGNAL Killed", "TO TASK FAILURE")], False),
+        ([NEWER.replace("to SIGNAL Killed", "TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS")], False),
+        (["[rank0] error: *** STEP 7.0 ON n1 CANCELLED AT noon ***"], False),
         (["srun: error: n2: task 1: Exited with exit code 7", CANCELLED], False),  # our own -K1
         (["srun: error: n2: task 1: Out Of Memory", CANCELLED], False),
         (["srun: error: Node failure on n2", CANCELLED], False),
-        ([CANCELLED.replace(" ***", " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***")], False),
-        ([CANCELLED.replace(" ***", " DUE TO TIME LIMIT ***")], False),
+        ([due(CANCELLED, "TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS")], False),
+        ([due(CANCELLED, "TO TIME LIMIT")], False),
         (["*** STEP 7.0 ON n1 CANCELLED AT noon ***"], False),
     ],
 )

@@ -5,9 +5,14 @@ All but those marked were seen on clusters of 22.05.8, 24.11.5 and 26.05.5; "sou
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
+from hpkit.config import SlurmConfig
 from hpkit.errors import SlurmError
+from hpkit.slurm.commands import Commands
 from hpkit.slurm.refusals import kind_of, refusal
 
 SEEN = [
@@ -22,7 +27,7 @@ SEEN = [
     ("slurm_load_ctl_conf error:Protocol authentication error", "unreachable"),
     # munged is down
     (
-        'scontrol: error: If munged is up, restart with --num-threads=10; scontrol: error: Munge encode failed: Failed to '
+        "scontrol: error: If munged is up, restart with --num-threads=10; scontrol: error: Munge encode failed: Failed to "
         'access "/run/munge/munge.socket.2": No such file or directory (Did you start munged?); slurm_update error: '
         "Protocol authentication error",
         "unreachable",
@@ -62,6 +67,18 @@ SOURCE = [
     ("Connection timed out establishing", "unreachable"),
     ("Unable to contact slurm controller (shutdown failure)", "unreachable"),
 ]
+HOSTILE = {
+    "SLURM_CONF": "/etc/slurm/slurm.conf",
+    **{
+        name: "elsewhere"
+        for name in (
+            "SLURM_CLUSTERS SLURM_CLUSTER_NAME SLURM_WORKING_CLUSTER SLURM_FEDERATION SLURM_LOCAL SLURM_TIME_FORMAT "
+            "SCONTROL_ALL SCONTROL_FEDERATION SCONTROL_FUTURE SCONTROL_SIB SCONTROL_SIBLING SQUEUE_ALL SQUEUE_ARRAY "
+            "SQUEUE_CLUSTERS SQUEUE_FEDERATION SQUEUE_FORMAT SQUEUE_FORMAT2 SQUEUE_NAMES SQUEUE_PARTITION SQUEUE_SIBLING "
+            "SQUEUE_SORT SQUEUE_STATES SQUEUE_USERS SINFO_FORMAT SINFO_PARTITION SLURM_BITSTR_LEN SLURM_JSON SLURM_YAML"
+        ).split()
+    },
+}
 
 
 @pytest.mark.parametrize(("told", "kind"), SEEN + SOURCE)
@@ -86,3 +103,58 @@ def test_hints(told: str, kind: str, hint: str) -> None:
     error = refusal(told)
     assert isinstance(error, SlurmError)
     assert (error.kind, hint in error.hint) == (kind, True), error.hint
+
+
+def tools(folder: Path, script: str) -> Commands:
+    """A client whose scontrol and squeue are this shell script."""
+    for name in ("scontrol", "squeue"):
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    return Commands(SlurmConfig(bin=str(folder), timeout_s=0.5), trusted_only=False, environ=HOSTILE)
+
+
+def raised(call: Callable[..., object], *args: object) -> SlurmError:
+    with pytest.raises(SlurmError) as caught:
+        call(*args)
+    return caught.value
+
+
+def test_a_slurm_conf_that_is_not_there_is_no_slow_controller(tmp_path: Path) -> None:
+    """Slurm waits a minute for it: longer than we wait for Slurm."""
+    said = "scontrol: error: s_p_parse_file: cannot stat file /x: No such file or directory, retrying in 1sec up to 60sec"
+    error = raised(tools(tmp_path, f"echo '{said}' >&2; exec sleep 60").node, "n1")
+    assert (error.kind, error.message) == ("missing", said)
+
+
+def test_what_was_said_before_the_deadline_is_told(tmp_path: Path) -> None:
+    error = raised(tools(tmp_path, "echo 'scontrol: error: slow resolver' >&2; exec sleep 60").node, "n1")
+    assert (error.kind, error.message) == (
+        "timeout",
+        "scontrol did not answer within 0.5 s; it said: scontrol: error: slow resolver",
+    )
+
+
+@pytest.mark.parametrize(
+    "end", ["exec sleep 60", "echo 'Socket timed out on send/recv operation' >&2; exit 1"]
+)
+def test_a_write_without_an_answer_may_have_been_done(tmp_path: Path, end: str) -> None:
+    slurm = tools(tmp_path, end)
+    for write in (lambda: slurm.drain("n1", "x"), lambda: slurm.undrain("n1")):
+        assert "may have been done" in raised(write).hint
+    assert "may have been done" not in raised(slurm.node, "n1").hint
+
+
+def test_no_environment_of_a_user_leads_our_orders_to_another_cluster(tmp_path: Path) -> None:
+    slurm = tools(tmp_path, f"env >>{tmp_path}/env; echo 'Invalid user id' >&2; exit 1")
+    calls: list[tuple[Callable[..., object], tuple[object, ...]]] = [
+        (slurm.nodes, ()), (slurm.job, ("1",)), (slurm.jobs_on, ("n1",)), (slurm.config, ()), (slurm.drain, ("n1", "x")),
+    ]  # fmt: skip
+    for call, args in calls:
+        raised(call, *args)
+    given = {line.partition("=")[0] for line in (tmp_path / "env").read_text().splitlines()}
+    assert {name for name in given if name.startswith(("SLURM", "SCONTROL", "SQUEUE", "SINFO"))} == {
+        "SLURM_CONF",
+        # In a federation squeue and scontrol show other clusters' jobs too, on nodes with the names of ours.
+        "SCONTROL_LOCAL",
+        "SQUEUE_LOCAL",
+    }
