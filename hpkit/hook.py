@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from hpkit import host as machine
@@ -144,11 +144,13 @@ def _epilog(scene: Scene, watchdog: Watchdog) -> bool:
         watchdog.code = REJECT
         verdict.remove(scene.paths)
         os.write(1, f"{reason}\n".encode())
-    rejected = bool(reason) or not _epilog_is_done(scene) and _locked_round(scene, watchdog)
+    rejected = bool(reason) or (not _epilog_is_done(scene) and _locked_round(scene, watchdog))
     _see_the_job_off(scene, job.job)
     if expedited:
         waited_s = parting.end_together(job, time.time() + scene.deadline - time.monotonic() - STEPS_SPARE_S)
-        log.info("expedited", job=job.job, drained=bool(reason), rejected=rejected, waited_s=f"{waited_s:.2f}")
+        log.info(
+            "expedited", job=job.job, drained=bool(reason), rejected=rejected, waited_s=f"{waited_s:.2f}"
+        )
     return rejected
 
 
@@ -322,7 +324,9 @@ def _leave_helper(scene: Scene, kind: str, job: str, *words: str) -> None:
 
     name = helpers.own_name(_client(scene), scene.host.node, job)
     try:
-        proc.detach((sys.executable, "-I", "-S", SCRIPT, kind, name, *words, "--root", scene.root), env=_kept())
+        proc.detach(
+            (sys.executable, "-I", "-S", SCRIPT, kind, name, *words, "--root", scene.root), env=_kept()
+        )
     except OSError as error:
         log.error("helper-not-started", helper=kind, job=name, why=error)
 

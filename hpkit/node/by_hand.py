@@ -13,9 +13,12 @@ from hpkit.errors import SlurmError
 from hpkit.model import Clock, Report
 from hpkit.node import record as records
 from hpkit.paths import Paths
-from hpkit.policy.returning import INTENDED
+from hpkit.policy.returning import DRAINED, INTENDED, Record
 from hpkit.slurm.client import Client
+from hpkit.slurm.parse import moment
 from hpkit.slurm.states import drained
+
+CLOCKS_S = 60.0  # the clocks of this node and of slurmctld may differ by this much
 
 
 def accept(
@@ -23,18 +26,20 @@ def accept(
 ) -> bool:
     """Accept the baseline anew when the node has a confirmed drain record but is in service; whether that was done.
 
-    Slurm is asked only when there is such a record; without an answer nothing is accepted. `last` gives the last
-    report, whose device counters become the baseline. Raises OSError when that cannot be kept: then the record stays.
+    Slurm is asked only when there is such a record; without an answer nothing is accepted, nor when it may have lost the
+    drain itself. `last` gives the last report, whose device counters become the baseline. Raises OSError when that cannot be kept: then the record stays.
     """
     record = records.load(paths)
     if record is None or record.state == INTENDED or record.node != node:
         return False
     try:
-        seen = connect().node(node)
+        client = connect()
+        seen = client.node(node)
+        lost = record.state == DRAINED and _may_be_lost(client, record)
     except SlurmError as error:
         log.info("return-by-hand-not-known", node=node, why=error)
         return False
-    if "DOWN" in seen.flags or drained(seen.flags) is not False:
+    if lost or "DOWN" in seen.flags or drained(seen.flags) is not False:
         return False
     before, report = past.load(paths), last()
     counters = past.counters_of(report.findings) if report else dict(before.counters)
@@ -42,3 +47,10 @@ def accept(
     records.clear(paths)
     log.audit("returned-by-hand", node=node, reason=record.reason, check=record.check)
     return True
+
+
+def _may_be_lost(client: Client, record: Record) -> bool:
+    """Whether slurmctld began anew since the drain, from a state without it; a backup does not tell when it took over."""
+    told = client.config()
+    began = moment(told.get("BOOT_TIME", ""))
+    return began is None or began > record.at - CLOCKS_S or "SlurmctldHost[1]" in told

@@ -1,4 +1,4 @@
-"""Detached root helpers that hooks leave behind: a requeued job starts at once, one that Slurm holds for us is released.
+"""Detached root helpers that hooks leave behind: a requeued job starts at once, one that Slurm itself holds goes on.
 
 Each watches one job for a while, does at most one thing, and ends. Neither acts on anything a user wrote except the
 suspect note's job id, which counts only when the note's owner owns the job.

@@ -19,7 +19,9 @@ from hpkit.paths import Paths
 from hpkit.policy import ownership
 from hpkit.slurm.client import Client, Job
 
-TOGETHER_S = 4.0  # from the job's end in slurmctld's whole seconds: a round is over by then, and a step daemon's 3 s
+TOGETHER_S = (
+    4.0  # after the job's end in slurmctld's whole seconds: round and step daemons (3 s) are over then
+)
 CLOCKS_S = 1.0  # the clocks of node and slurmctld may differ by this much
 
 
@@ -80,7 +82,9 @@ def expedited(client: Client, node: str, job: Parting) -> bool:
     except SlurmError as error:
         log.warning("job-not-known", job=job.job, why=error.message)
         return False
-    return shown.expedited and shown.requeue and "COMPLETING" in shown.flags and shown.restarts == job.restarts
+    return (
+        shown.expedited and shown.requeue and "COMPLETING" in shown.flags and shown.restarts == job.restarts
+    )
 
 
 def taken_out(client: Client, node: str) -> str:
@@ -94,7 +98,11 @@ def taken_out(client: Client, node: str) -> str:
 
 
 def end_together(
-    job: Parting, until: float, *, now: Callable[[], float] = time.time, pause: Callable[[float], None] = time.sleep
+    job: Parting,
+    until: float,
+    *,
+    now: Callable[[], float] = time.time,
+    pause: Callable[[float], None] = time.sleep,
 ) -> float:
     """Wait for the moment at which all epilogs of an expedited job end, at most to `until` (wall); seconds waited."""
     wait_s = min(job.ended + TOGETHER_S, until) - now()

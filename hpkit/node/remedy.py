@@ -20,7 +20,7 @@ from hpkit.node import diskless
 from hpkit.node import record as records
 from hpkit.paths import Paths
 from hpkit.policy import budget, ownership
-from hpkit.policy.returning import DRAINED, INTENDED, Here, Record, extended, first_record
+from hpkit.policy.returning import INTENDED, Here, Record, confirmed, extended, first_record
 from hpkit.policy.token import signed
 from hpkit.policy.verdict import culprit, reason_for
 from hpkit.slurm.client import Client, Node
@@ -144,7 +144,7 @@ def _look_again(case: Case, settled: bool) -> Outcome:
         return step_back(case.client, case.paths, case.node, late)
     held = records.load(case.paths)
     if held is not None:
-        _keep(case.paths, held._replace(state=DRAINED))
+        _keep(case.paths, confirmed(held, case.clock.wall))
     return Outcome("drained", case.reason)
 
 
@@ -172,9 +172,9 @@ def _held_already(case: Case, node: Node, held: Record | None) -> Outcome:
         held = _told_by(case, node)
     if held is None and ownership.ours(node, case.reason):
         held = first_record(case.report, case.reason, node.reason_at or case.clock.wall, case.here)
-        _keep(case.paths, held._replace(node=case.node, state=DRAINED))
+        _keep(case.paths, confirmed(held._replace(node=case.node), case.clock.wall))
     elif held is not None and ownership.ours(node, held.reason):
-        grown = extended(held, case.report, case.here)._replace(state=DRAINED)
+        grown = confirmed(extended(held, case.report, case.here), case.clock.wall)
         if grown != held:
             _keep(case.paths, grown)
     return Outcome("already-ours", node.reason)

@@ -10,7 +10,7 @@ from hpkit.node import record as records
 from hpkit.node.remedy import SILENT, Outcome, devices_of, pick, step_back
 from hpkit.paths import Paths
 from hpkit.policy import budget, ownership
-from hpkit.policy.returning import Here, Record, counted, may_return
+from hpkit.policy.returning import REBUILT, Here, Record, confirmed, counted, may_return
 from hpkit.slurm.client import Client, Node
 from hpkit.slurm.states import REBOOTING, unknown_words
 
@@ -65,6 +65,8 @@ def _consider(
     )
     if fresh and (late := budget.overdrawn(node, ledger, config.drain)):
         return step_back(client, paths, record.node, late)
+    if record.state != REBUILT:
+        record = _keep(paths, record, confirmed(record, clock.wall))
     missing = _slurm_missing(node) or may_return(
         record, report, Here(clock.boot_id, instance_id, devices_of(report))
     )
@@ -80,12 +82,16 @@ def _consider(
 
 def _count(paths: Paths, record: Record, report: Report) -> Record:
     """The record with this round counted; when that cannot be kept, the next round counts anew."""
-    now = counted(record, report)
-    if now != record:
+    return _keep(paths, record, counted(record, report))
+
+
+def _keep(paths: Paths, before: Record, now: Record) -> Record:
+    """`now`, kept where it differs; a full disk costs what is new in it."""
+    if now != before:
         try:
             records.save(paths, now)
         except OSError as error:
-            log.error("record-not-kept", node=record.node, why=error)
+            log.error("record-not-kept", node=now.node, why=error)
     return now
 
 

@@ -16,7 +16,10 @@ DEEP = ("deep", "burnin")
 
 INTENDED = "intended"
 DRAINED = "drained"
+SETTLED = "settled"
 REBUILT = "rebuilt"
+# slurmctld saves its state 5 s after a change at the latest (SAVE_MAX_WAIT in state_save.c); a crash before loses it.
+SAVED_S = 15.0
 
 _REASON = re.compile(rf"{PREFIX} (?P<check>[a-z0-9_]+\.[a-z0-9_.]+): (?P<text>.*)\Z")
 
@@ -27,8 +30,9 @@ class Record(NamedTuple):
     `reason` is the exact text that was written, `at` wall seconds, `boot_id` and `instance_id` those of the drain.
     `action` is the heaviest action of all the failures seen since; `checks` are the checks that must pass again, and
     `passes` counts rounds in a row in which they did. `reset_at` is the wall time of a device reset recorded since,
-    `devices` the serial numbers known at the drain. `state` is "intended" until the drain was confirmed, and "rebuilt"
-    when the record was made again from the token in the reason: its ids are digests then, and compared by `token.same`.
+    `devices` the serial numbers known at the drain. `state` is "intended" until the drain was confirmed, "settled" once
+    it was seen when Slurm had saved it, so that no crash takes it back, and "rebuilt" when the record was made again from
+    the token in the reason: its ids are digests then, and compared by `token.same`.
     """
 
     node: str
@@ -99,6 +103,11 @@ def rebuilt(node: Node, now: float) -> Record | None:
         checks=(match["check"],),
         state=REBUILT,
     )
+
+
+def confirmed(record: Record, now: float) -> Record:
+    """The record after its drain was found in Slurm at `now` (wall seconds)."""
+    return record._replace(state=SETTLED if now - record.at >= SAVED_S else DRAINED)
 
 
 def extended(record: Record, report: Report, here: Here) -> Record:

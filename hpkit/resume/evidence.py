@@ -21,6 +21,9 @@ from hpkit.slurm.client import Client, Job, Node
 
 LAUNCH_S = 6.0  # for srun to start and end the witness step, beside the seconds that a witness waits for root
 SETTLE_S = 2.0  # once a node is known to be faulty, the others get this much longer to tell of theirs
+# slurmctld, just started, makes no step on a node that has not registered yet ("Memory required by task is not
+# available", measured on 22.05.8 to 26.05.5, for some seconds): pauses before the next try, in seconds.
+AGAIN_S = (1.0, 2.0, 4.0, 6.0)
 START = "import sys; sys.path.insert(0, sys.argv[1]); from hpkit.resume.witness import main; sys.exit(main())"
 KEPT = (
     "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LD_LIBRARY_PATH", "SLURM_CONF", "SLURM_JOB_ID", "SLURM_CLUSTER_NAME",
@@ -111,22 +114,37 @@ def node_states(client: Client, names: Sequence[str]) -> dict[str, Node]:
 
 
 def ask(nodes: Sequence[str], env: Mapping[str, str], answer_s: float) -> dict[str, Witness]:
-    """What the witnesses of these nodes said, as far as it came in time."""
+    """What the witnesses of these nodes said, as far as it came in time; a step that was refused is tried again."""
     kept = {name: env[name] for name in KEPT if env.get(name)}
-    argv = witness_argv(nodes, answer_s)
+    until = time.monotonic() + answer_s + LAUNCH_S
+    pauses = iter(AGAIN_S)
+    while True:
+        found, refused = _ask_once(nodes, kept, answer_s, until)
+        pause = next(pauses, None)
+        if not refused or pause is None or time.monotonic() + pause >= until:
+            return found
+        time.sleep(pause)
+
+
+def _ask_once(
+    nodes: Sequence[str], env: Mapping[str, str], answer_s: float, until: float
+) -> tuple[dict[str, Witness], bool]:
+    """The answers of one step, until a moment (time.monotonic), and whether Slurm refused to start it."""
     found: dict[str, Witness] = {}
     joiner = Joiner()
-    until = time.monotonic() + answer_s + LAUNCH_S
-    with closing(proc.stream(argv, timeout_s=answer_s + LAUNCH_S, env=kept)) as lines:
-        for line in lines:
-            told = joiner.feed(line)
+    left = max(until - time.monotonic(), 0.0)
+    with closing(proc.stream(witness_argv(nodes, answer_s), timeout_s=left, env=env)) as lines:
+        while len(found) < len(nodes) and time.monotonic() <= until:
+            try:
+                told = joiner.feed(next(lines))
+            except StopIteration as stop:
+                ran: proc.Ran = stop.value
+                return found, not (found or ran.failure or ran.ok)
             if told and told[0] in nodes:
                 found[told[0]] = witness = witness_from(told[1])
                 if blame(NodeFacts(told[0], witness=witness), 0.0):
                     until = min(until, time.monotonic() + SETTLE_S)
-            if len(found) == len(nodes) or time.monotonic() > until:
-                break
-    return found
+    return found, False
 
 
 def witness_from(document: Mapping[str, Any]) -> Witness:

@@ -33,7 +33,10 @@ Clock = Callable[[], float]
 
 
 class Way(NamedTuple):
-    """How a job is put back: by the exit code of its script, or as any job; `why` for people, "" for an ordinary job."""
+    """How a job is put back: by the exit code of its script, or as any other.
+
+    `why` is "" for a job that is not expedited, else why not by its code, or the node whose epilog fails.
+    """
 
     by_code: bool = False
     why: str = ""
@@ -155,8 +158,8 @@ def told(way: Way, begin_in_s: int | None) -> str:
 def left(job_id: str) -> str:
     """What will be when the requeue of an expedited job was not possible, and what a person may type then."""
     return (
-        "when the script ends with a code other than 0, Slurm runs the job again if an epilog failed, and else holds it: "
-        f"scontrol release {job_id}"
+        "when the script ends with a code other than 0, Slurm runs the job again if an epilog fails, else holds it "
+        f"(then: scontrol release {job_id})"
     )
 
 
@@ -168,9 +171,7 @@ def _rejects(node: NodeFacts) -> bool:
     return witness.root == "unhealthy" or ("DRAIN" in node.flags and node.reason.startswith(ownership.PREFIX))
 
 
-def _drained(
-    client: Client, names: frozenset[str], rules: DrainConfig, pause: Pause, clock: Clock
-) -> Way:
+def _drained(client: Client, names: frozenset[str], rules: DrainConfig, pause: Pause, clock: Clock) -> Way:
     """By the exit code as soon as Slurm shows one of these nodes drained by hpkit. Raises SlurmError."""
     until = clock() + rules.jitter_s + SETTLE_S
     why = "no faulty node of it was drained in time"

@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from hpkit import proc
-from hpkit.config import DrainConfig
-from hpkit.errors import SlurmError
+from hpkit import config, proc
+from hpkit.errors import ConfigError, SlurmError
+from hpkit.paths import node_root, paths
 from hpkit.resume import attempts, evidence, expedite, loops, placeholders, requeue
 from hpkit.resume.cause import judge
 from hpkit.resume.facts import Cause, Evidence, Past, Plan
@@ -39,7 +39,7 @@ class Run(NamedTuple):
     past: Past
     batch: requeue.Batch
     job: Job | None
-    drain: DrainConfig
+    drain: config.DrainConfig
 
     def go(self) -> int:
         """Run the step to its end; returns hp-srun's exit code."""
@@ -126,12 +126,12 @@ class Run(NamedTuple):
         return own if plan.gives_up and own is not None else ended.code
 
     def _requeue(self, plan: Plan, cause: Cause, found: Evidence, ended: Ended, inbox: Inbox) -> int:
-        way = expedite.choose(
-            self.client, found.job or self.job, self.batch, cause, found.nodes, self.drain
-        )
+        way = expedite.choose(self.client, found.job or self.job, self.batch, cause, found.nodes, self.drain)
         exclude = self._exclusion(cause, found.job)
         if way.by_code and exclude is not None:
-            way = expedite.Way(False, "its list of excluded nodes changes, which only a requeue of ours can do")
+            way = expedite.Way(
+                False, "its list of excluded nodes changes, which only a requeue of ours can do"
+            )
         inbox.take()
         number = inbox.ending_since(ended.ended)
         if number:
@@ -170,24 +170,30 @@ class Run(NamedTuple):
         )
 
 
-def prepare(command: Command, settings: Settings, source: Source, env: Mapping[str, str]) -> Run:
-    """Everything that must be known before the step starts; a controller that does not answer is no hindrance."""
+def site_of(env: Mapping[str, str]) -> config.Config:
+    """The site's configuration; one that is bad was told of already, and the defaults hold."""
+    try:
+        return config.load(paths(node_root()).etc, explicit=env.get("HPKIT_CONFIG", ""), trusted_only=False)
+    except ConfigError:
+        return config.Config()
+
+
+def reach(site: config.SlurmConfig, env: Mapping[str, str]) -> Client:
+    """Slurm: where this srun is, its scontrol is too."""
     import shutil
 
-    from hpkit import config
-    from hpkit.errors import ConfigError
-    from hpkit.paths import node_root, paths
     from hpkit.slurm import connect
 
-    try:
-        site = config.load(paths(node_root()).etc, explicit=env.get("HPKIT_CONFIG", ""), trusted_only=False)
-    except ConfigError:
-        site = config.Config()
-    reach = site.slurm
     beside = shutil.which("srun", path=env.get("PATH"))
-    if beside and not reach.bin:  # where this srun is, its scontrol is too
-        reach = reach._replace(bin=os.path.dirname(os.path.abspath(beside)))
-    client = connect(reach, trusted_only=False)
+    if beside and not site.bin:
+        site = site._replace(bin=os.path.dirname(os.path.abspath(beside)))
+    return connect(site, trusted_only=False)
+
+
+def prepare(command: Command, settings: Settings, source: Source, env: Mapping[str, str]) -> Run:
+    """Everything that must be known before the step starts; a controller that does not answer is no hindrance."""
+    site = site_of(env)
+    client = reach(site.slurm, env)
     key = attempts.key_of(env)
     job, trouble = evidence.read_job(client, key.job)
     if trouble:

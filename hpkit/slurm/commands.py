@@ -93,11 +93,19 @@ class Commands:
         except SlurmError as error:
             if error.kind != "garbled" or not self.reads_json():
                 raise
+            garbled = error
         from hpkit.slurm import documents
 
         # By Slurm's own number, since the document about a task holds its whole array.
         number = parse.number(text) or job_id
-        return documents.job(self._ask("scontrol", "--all", "--json", "show", "job", number), job_id)
+        try:
+            document = self._ask("scontrol", "--all", "--json", "show", "job", number)
+        except SlurmError as error:
+            if error.kind != "refused":
+                raise
+            self._json = False  # it knows the option, and lacks what it needs for it
+            raise garbled from error
+        return documents.job(document, job_id)
 
     def _job_text(self, job_id: str) -> str:
         """What scontrol prints about one job; of a heterogeneous job, asked for by its number, its leader."""
@@ -110,12 +118,17 @@ class Commands:
         return text
 
     def reads_json(self) -> bool:
-        """Whether scontrol prints JSON: 23.02 and newer, built with it. Tried once, without asking the controller."""
+        """Whether scontrol prints JSON: 23.02 and newer, built with it. Tried once, without a question to slurmctld."""
         if self._json is None:
-            ran = self._run("scontrol", "--json", "--version")
-            if ran.failure:
-                raise SlurmError("timeout", f"scontrol did not answer within {self._timeout_s:g} s")
-            self._json = ran.rc == 0
+            try:
+                self._ask("scontrol", "--json", "--version")
+                self._json = True
+            except SlurmError as error:
+                if (
+                    error.kind != "refused"
+                ):  # slurm.conf cannot be read, or was not fetched: nothing is known yet
+                    raise
+                self._json = False
         return self._json
 
     def jobs_on(self, name: str) -> tuple[Job, ...]:

@@ -109,7 +109,7 @@ def _job(record: Record, name: JobName, now: float) -> Job:
         exc_nodes=_text(record, "excluded_nodes"),
         batch_host=_text(record, "batch_host"),
         num_nodes=_count(record, "node_count"),
-        requeue=_count(record, "requeue") != 0,
+        requeue=_count(record, key="requeue") != 0,
         batch=_count(record, "batch_flag") != 0,
         restarts=_count(record, "restart_cnt"),
         priority=INFINITE - 1 if priority is None else priority,

@@ -3,7 +3,7 @@
 pyslurm is never imported here. libslurm may block far beyond any deadline of ours, and ends its process when it finds
 no slurm.conf: a hook or hp-srun must not be that process. Left to the commands are host lists, the configuration, the
 requeue (pyslurm cannot say `incomplete`, nor clear a list of nodes, nor do both while SIGTERM is on its way), tasks of
-arrays and parts of heterogeneous jobs by name, and jobs where expedited requeue is enabled, which it does not show.
+arrays and parts of heterogeneous jobs by name, and jobs that may have expedited requeue, which it does not show.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from hpkit.slurm.client import Job, Node
 from hpkit.slurm.commands import GRACE_S, LIMIT, SECOND_S, Commands, unsure
 from hpkit.slurm.names import NODE_NAME
 from hpkit.slurm.refusals import refusal
-from hpkit.slurm.states import active
 from hpkit.talk import Said, Talk
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pyslurm_worker.py")
@@ -97,10 +96,11 @@ class Pyslurm(Commands):
             found: list[Mapping[str, Any]] = self._call("jobs_on", name=name)
         except CannotError:
             return super().jobs_on(name)
-        if any("cannot" in record for record in found):
+        there = [record for record in found if records.may_be_active(record)]
+        if any("cannot" in record for record in there):
             return super().jobs_on(name)
         now = time.time()
-        return tuple(job for job in (records.job(record, now) for record in found) if active(job.flags))
+        return tuple(records.job(record, now) for record in there)
 
     def drain(self, name: str, reason: str) -> None:
         """state=drain with a reason of one line (root only)."""

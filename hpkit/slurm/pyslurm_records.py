@@ -12,7 +12,7 @@ from typing import Any
 from hpkit.errors import SlurmError
 from hpkit.slurm.client import Job, Node
 from hpkit.slurm.parse import array_of
-from hpkit.slurm.states import job_flags, node_flags
+from hpkit.slurm.states import active, job_flags, node_flags
 
 NO_VALUE = 0xFFFFFFFE  # slurm.h; scontrol prints it as a number
 
@@ -33,6 +33,11 @@ def job(record: Record, now: float, asked: str = "") -> Job:
         return _job(record, now, asked)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SlurmError("garbled", f"a job that cannot be read: {type(error).__name__}: {error}") from error
+
+
+def may_be_active(record: Record) -> bool:
+    """Whether a job may hold its nodes: it does, or the record does not tell its state."""
+    return "state" not in record or active(job_flags(record["state"]))
 
 
 def _node(record: Record) -> Node:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # not typing's, which nothing else here needs
     from typing import Any
 
 IDLE_S = 60.0  # a parent that waits for days for its job step needs no companion
-EXPEDITED = "enable_expedited_requeue"
+EXPEDITED, EXPEDITED_SINCE = "enable_expedited_requeue", [25, 11]
 NODE = (
     "name", "state", "reason", "reason_user", "reason_time", "hostname", "address", "partitions", "configured_gres",
     "boot_time", "active_features", "total_cpus", "real_memory", "allocated_cpus", "allocated_tres",
@@ -29,12 +29,8 @@ JOB = (
     "id", "user_id", "state", "state_reason", "partition", "allocated_nodes", "required_nodes", "excluded_nodes",
     "batch_host", "num_nodes", "max_nodes", "is_requeueable", "is_batch_job", "requeue_count", "priority", "array_id",
     "array_task_id", "array_tasks_waiting", "array_tasks_parallel", "eligible_time", "start_time", "end_time",
-    "time_limit", "constraints",
+    "time_limit", "constraints", "submit_time",
 )  # fmt: skip
-
-
-class CannotError(Exception):
-    """What pyslurm does not tell or do."""
 
 
 class Worker:
@@ -42,41 +38,33 @@ class Worker:
 
     def __init__(self, lib: Any) -> None:
         self.lib = lib
-        self._expedited: bool | None = None
 
     def hello(self) -> str:
         """That it is up: its version."""
         return str(self.lib.__version__)
 
     def nodes(self, names: list[str] | None) -> list[dict[str, Any]]:
-        """The named nodes that there are, or all."""
-        if names is None or len(names) > 1:
-            found = {node.name: node for node in self.lib.Nodes.load().values()}
-            wanted = found if names is None else names
-            return [self._record(found[name], NODE, "name") for name in wanted if name in found]
-        try:
-            node = self.lib.Node.load(names[0])
-        except self.lib.RPCError as error:
-            if "does not exist" in str(error):  # pyslurm's own text
-                return []
-            raise
-        # The controller also finds a node by its host's name.
-        return [self._record(node, NODE, "name")] if node.name == names[0] else []
+        """The named nodes that there are, or all.
+
+        Always read with all others, as scontrol does: asked about one node, slurmctld does not count its CPUs in use
+        anew, and it finds a node by its host's name, too.
+        """
+        found = {node.name: node for node in self.lib.Nodes.load().values()}
+        wanted = found if names is None else names
+        return [_record(found[name], NODE, "name") for name in wanted if name in found]
 
     def job(self, number: int) -> dict[str, Any]:
         """One job by Slurm's own number; of an array that number may stand for all tasks."""
-        self._no_expedited()
-        return self._job(self.lib.Job.load(number))
+        return self._jobs([self.lib.Job.load(number)])[0]
 
     def jobs_on(self, name: str) -> list[dict[str, Any]]:
         """The jobs, in whatever state, that have the node."""
-        self._no_expedited()
         expand = self.lib.utils.helpers.nodelist_from_range_str
         jobs = [job for job in self.lib.Jobs.load().values() if job.allocated_nodes]
-        found = [self._job(job) for job in jobs if name in expand(job.allocated_nodes)]
-        if not found and not self.nodes([name]):
+        there = [job for job in jobs if name in expand(job.allocated_nodes)]
+        if not there and not self.nodes([name]):
             raise self.lib.RPCError(msg="Invalid node name specified")
-        return found
+        return self._jobs(there)
 
     def update_node(self, name: str, changes: Mapping[str, Any]) -> None:
         """Set a node's state, with or without a reason."""
@@ -90,29 +78,43 @@ class Worker:
         """Release a held job."""
         self.lib.Job(number).release()
 
-    def _job(self, job: Any) -> dict[str, Any]:
-        record = self._record(job, JOB, "id")
-        if record.get("allocated_nodes"):
-            listed = self.lib.hostlist()
-            listed.create(record["allocated_nodes"])
-            listed.uniq()  # it sorts, as scontrol does
-            record["allocated_nodes"] = listed.ranged_string()
-        return record
+    def _jobs(self, jobs: list[Any]) -> list[dict[str, Any]]:
+        """Records of jobs; with "cannot" where pyslurm cannot tell all that is wanted of one."""
+        records = [_record(job, JOB, "id") for job in jobs]
+        config = self.lib.slurmctld.Config.load() if records else None  # later than the jobs
+        for record in records:
+            if "cannot" not in record and _perhaps_expedited(record, config):
+                record["cannot"] = "pyslurm does not tell whether a job has expedited requeue"
+            elif record.get("allocated_nodes"):
+                listed = self.lib.hostlist()
+                listed.create(record["allocated_nodes"])
+                listed.uniq()  # it sorts, as scontrol does
+                record["allocated_nodes"] = listed.ranged_string()
+        return records
 
-    def _record(self, thing: Any, names: tuple[str, ...], key: str) -> dict[str, Any]:
-        """The attributes; with "cannot" when pyslurm stumbles over one (a count of `4G`, bytes that are no text)."""
-        try:
-            return {name: getattr(thing, name) for name in names}
-        except (ValueError, IndexError) as error:
-            return {key: getattr(thing, key), "cannot": f"{type(error).__name__}: {error}"}
 
-    def _no_expedited(self) -> None:
-        """pyslurm does not show which job has expedited requeue: where that is enabled it cannot tell of any."""
-        if self._expedited is None:
-            parameters = self.lib.slurmctld.Config.load().slurmctld_parameters
-            self._expedited = any(str(name).lower() == EXPEDITED for name in parameters)
-        if self._expedited:
-            raise CannotError("pyslurm does not tell whether a job has expedited requeue")
+def _record(thing: Any, names: tuple[str, ...], key: str) -> dict[str, Any]:
+    """The attributes; with "cannot" when pyslurm stumbles over one (a count of `4G`, bytes that are no text)."""
+    try:
+        return {name: getattr(thing, name) for name in names}
+    except (ValueError, IndexError) as error:
+        return {key: getattr(thing, key), "cannot": f"{type(error).__name__}: {error}"}
+
+
+def _perhaps_expedited(record: Mapping[str, Any], config: Any) -> bool:
+    """Whether a job may have expedited requeue: not before 25.11, nor when it was submitted to a controller without.
+
+    Every change of slurm.conf begins a new controller, with a new boot time. A requeue gives a new time of submission.
+    """
+    if _release(str(config.version)) < EXPEDITED_SINCE:
+        return False
+    if any(str(name).lower() == EXPEDITED for name in config.slurmctld_parameters):
+        return True
+    return bool(record["requeue_count"] or (record["submit_time"] or 0) <= config.slurmctld_boot_time)
+
+
+def _release(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")[:2] if part.isdecimal()]
 
 
 def answer(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:

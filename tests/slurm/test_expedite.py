@@ -15,6 +15,7 @@ from hpkit.paths import paths
 from hpkit.sandbox.cluster import Cluster
 from hpkit.sandbox.training import Plan, Run
 from tests.slurm.test_e2e import HEAD, PLAIN, STEP, drained
+from tests.slurm.test_fast_restart import FAILS, PROGRESS
 from tests.slurm.test_hp_srun import AFTER, Jobs
 
 EXPEDITE = ("--requeue=expedite", "--exclusive", "--open-mode=append", "--ntasks-per-node=1")
@@ -28,7 +29,9 @@ def able(cluster: Cluster) -> None:
     """Only where the running Slurm can."""
     found = cluster.client.abilities()
     if not found.expedited_requeue:
-        pytest.skip(f"Slurm {found.release} has no expedited requeue, or it is not enabled: 25.11 and newer have it")
+        pytest.skip(
+            f"Slurm {found.release} has no expedited requeue, or it is not enabled: 25.11 and newer have it"
+        )
 
 
 @pytest.fixture
@@ -89,7 +92,9 @@ def test_the_exit_code_puts_the_job_back(run: Run, tell: Tell) -> None:
     run.submit(*EXPEDITE, "--nodes=3")  # the template, which execs hp-srun
     bad, at = broken(run)
     tell("exit code", again(run, at))
-    said(run, "a node that fails means an expedited requeue", f"because {bad} is drained and its epilog fails")
+    said(
+        run, "a node that fails means an expedited requeue", f"because {bad} is drained and its epilog fails"
+    )
     assert run.job().restarts == 1 and bad not in run.nodes()
     assert "gpu" in drained(cluster, bad), "the drain keeps our reason, though the epilog failed"
     told = [Path(cluster.state.node(n), "hpkit.log").read_text() for n in cluster.names]
@@ -142,8 +147,12 @@ def test_another_job_does_not_get_the_nodes_meanwhile(jobs: Jobs, cluster: Clust
     with busy_queue(cluster):
         cluster.brk(cluster.client.hostnames(cluster.job(job).nodes)[2], "gpu-lost")
         jobs.fail()
-        back = cluster.until(lambda: cluster.job(job), lambda j: j.restarts == 1 and "RUNNING" in j.flags, 60, job)
-    assert "PENDING" in cluster.job(waiting).flags, f"the other job took nodes meanwhile; ours has {back.nodes}"
+        back = cluster.until(
+            lambda: cluster.job(job), lambda j: j.restarts == 1 and "RUNNING" in j.flags, 60, job
+        )
+    assert "PENDING" in cluster.job(waiting).flags, (
+        f"the other job took nodes meanwhile; ours has {back.nodes}"
+    )
     assert "before all others" in jobs.text(job)
 
 
@@ -151,7 +160,12 @@ def test_a_script_that_goes_on_is_requeued_and_not_completed(run: Run, tell: Tel
     run.submit(*EXPEDITE, "--nodes=2", script=PLAIN + "exit 0\n")
     bad, at = broken(run)
     tell("requeue by hp-srun", again(run, at))
-    said(run, "not an expedited one: the batch script may go on", "requeueing job", "as soon as its nodes are free")
+    said(
+        run,
+        "not an expedited one: the batch script may go on",
+        "requeueing job",
+        "as soon as its nodes are free",
+    )
     assert run.text("after") == "", "the rest of the script ran"
     run.cluster.wait(run.job_id, "COMPLETED")
     assert run.job().restarts == 1 and bad not in run.nodes()
@@ -169,7 +183,9 @@ def test_a_users_bug_ends_the_job_and_does_not_hold_it(run: Run, script: str) ->
 
 def test_a_later_step_of_the_script_is_requeued_all_the_same(jobs: Jobs, cluster: Cluster) -> None:
     """What the first step's hp-srun switched off, the second one's switches on again."""
-    task = "sh -c 'echo up; until [ -e {flag} ]; do sleep 0.1; done; [ $SLURM_PROCID = 0 ] || exit 7; sleep 60'"
+    task = (
+        "sh -c 'echo up; until [ -e {flag} ]; do sleep 0.1; done; [ $SLURM_PROCID = 0 ] || exit 7; sleep 60'"
+    )
     body = f"[ -z $SLURM_RESTART_COUNT ] || exit 0\nhp-srun --auto-resume sh -c 'exit 3'\nhp-srun --auto-resume {task}"
     job = jobs.submit(body + AFTER, *EXPEDITE, "--nodes=2")
     jobs.until(job, "up")
@@ -209,7 +225,9 @@ def test_a_job_that_slurm_holds_though_its_node_was_suspected_is_released_once(
 ) -> None:
     """No epilog failed, since the node was found to be good again: the job would wait for a person."""
     body = NOTED.replace("{nodes}", " ".join(cluster.names))
-    job = jobs.submit("[ -z $SLURM_RESTART_COUNT ] || exit 0\n" + body + "date +%s.%N\nexit 7\n", *EXPEDITE, "--nodes=2")
+    job = jobs.submit(
+        "[ -z $SLURM_RESTART_COUNT ] || exit 0\n" + body + "date +%s.%N\nexit 7\n", *EXPEDITE, "--nodes=2"
+    )
     done = cluster.wait(job, ("COMPLETED", "FAILED"))
     assert ("COMPLETED" in done.flags, done.restarts) == (True, 1)
     tell("hold released", (done.start_at or 0.0) - float(jobs.text(job).split()[-1]))
@@ -235,19 +253,14 @@ def test_a_persons_hold_is_left_alone(cluster: Cluster, jobs: Jobs, who: str) ->
 
 
 RESTARTS = 10
-# The second task fails at once until the job has been restarted often enough; -K1 then ends the others with a signal.
-FAILS = """sh -c 'echo "task $SLURM_PROCID restart ${SLURM_RESTART_COUNT:-0}"
-[ "${SLURM_RESTART_COUNT:-0}" -ge {restarts} ] && exit 0
-[ $SLURM_PROCID = 1 ] && exit 7
-sleep 60'"""
 
 
 @pytest.mark.long
 def test_restarts_without_a_start_time_lose_nothing(cluster: Cluster, jobs: Jobs) -> None:
     """Older releases revoke the credential of a run that begins in the second in which the former was requeued."""
     task = FAILS.replace("{restarts}", str(RESTARTS))
-    body = f"hp-srun --auto-resume --hp-resume-on=any {task}" + AFTER
-    job = jobs.submit(body, *EXPEDITE, "--nodes=4", "--gres=gpu:8")
+    body = f"{PROGRESS}hp-srun --auto-resume --hp-resume-on=any {task}"
+    job = jobs.submit(body + AFTER, *EXPEDITE, "--nodes=4", "--gres=gpu:8")
     done = cluster.wait(job, ("COMPLETED", "FAILED", "REQUEUE_HOLD"), 280)
     text = jobs.text(job)
     assert (done.flags, done.restarts) == ({"COMPLETED"}, RESTARTS)

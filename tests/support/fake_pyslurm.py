@@ -1,7 +1,7 @@
 """A package in pyslurm's place, with the attributes of 25.11 and any misbehaviour that is asked for.
 
 What it must do at which call stands in the JSON file that SLURM_CONF names: {"CALL": "hang" | "segv" | "exit" | "say" |
-"twice" | "home" | "error: text" | "fail: text"}. CALL is "import", "Node.load", "Nodes.load", "Job.load", "Jobs.load", "Config.load",
+"twice" | "home" | "error: text" | "fail: text"}. CALL is "import", "Nodes.load", "Job.load", "Jobs.load", "Config.load",
 "Node.modify", "Job.modify", "Job.release"; "attributes" overrides attributes of nodes and jobs, and {"raise": text} as a
 value makes reading one fail. Every accepted write goes as a line to the file FAKE beside it.
 """
@@ -23,7 +23,7 @@ JOB: dict[str, Any] = {
     "allocated_nodes": "t[1-2]", "required_nodes": None, "excluded_nodes": "t[7-8]", "batch_host": "t1", "num_nodes": 2,
     "max_nodes": None, "is_requeueable": True, "is_batch_job": True, "requeue_count": 3, "priority": 4294901700,
     "array_id": None, "array_task_id": None, "array_tasks_waiting": None, "array_tasks_parallel": None,
-    "eligible_time": 1777968001, "start_time": 1777968060, "end_time": 1809504060, "time_limit": None, "constraints": [],
+    "submit_time": 1777968000, "eligible_time": 1777968001, "start_time": 1777968060, "end_time": 1809504060, "time_limit": None, "constraints": [],
 }  # fmt: skip
 
 SOURCE = """
@@ -98,14 +98,6 @@ class Node(Thing):
         node.row = row
         return node
 
-    @staticmethod
-    def load(name):
-        does("Node.load")
-        for row in rows("nodes"):
-            if name in (row["name"], row["hostname"]):
-                return Node.of(row)
-        raise RPCError(msg=f"Node '{name}' does not exist")
-
     def modify(self, changes):
         does("Node.modify")
         wrote("node", self.row["name"], changes.changes)
@@ -169,6 +161,8 @@ class slurmctld:
             does("Config.load")
             found = slurmctld.Config()
             found.slurmctld_parameters = ORDERS.get("parameters", {})
+            found.slurmctld_boot_time = ORDERS.get("boot_time", 1777967000)
+            found.version = ORDERS.get("version", "25.05.3")
             return found
 
 

@@ -1,6 +1,6 @@
 """A Slurm in memory: the Client protocol with the effects that a real controller has, and a list of all writes.
 
-What it does was compared with a running 22.05.8 (tests/slurm/test_client.py asks the same of the real one).
+What it does was compared with a running 22.05.8 (tests/slurm/test_contract.py asks the same of the real one).
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ class FakeSlurm:
         self.clock = clock
         self.user = user
         self.down = ""
-        self.settings: dict[str, str] = {"SLURM_VERSION": "22.05.8", "KillWait": "30 sec"}
+        self.settings: dict[str, str] = {
+            "SLURM_VERSION": "22.05.8",
+            "KillWait": "30 sec",
+            "BOOT_TIME": "2020-01-01T00:00:00",
+        }
         self.writes: list[tuple[str, ...]] = []
         self.able = Abilities("22.05.8", (22, 5))
         self.reads = 0

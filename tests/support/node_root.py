@@ -49,6 +49,9 @@ elif "node" in sys.argv:
             print(f"   Reason={{node['reason']}} [root@{{node.get('at', '2026-01-01T00:00:00')}}]")
         print()
 elif "job" in sys.argv:
+    if state["job"]:
+        print(state["job"])
+        sys.exit(0)
     sys.exit("slurm_load_jobs error: Invalid job id specified")
 else:
     sys.exit("invalid entity")
@@ -98,10 +101,12 @@ class NodeRoot:
             f"[drain]\njitter_s = 0.0\n{more}",
         )
 
-    def slurm(self, *, hang: bool = False, down: bool = False, **nodes: Mapping[str, str]) -> None:
-        """What the fake controller knows."""
+    def slurm(
+        self, *, hang: bool = False, down: bool = False, job: str = "", **nodes: Mapping[str, str]
+    ) -> None:
+        """What the fake controller knows; `job` is scontrol's text about the only job, "" for none."""
         state = self.folder / "slurm.json"
-        state.write_text(json.dumps({"nodes": nodes, "hang": hang, "down": down}))
+        state.write_text(json.dumps({"nodes": nodes, "hang": hang, "down": down, "job": job}))
         self.tool("scontrol", SCONTROL.format(python=sys.executable, state=str(state)))
 
     def tool(self, name: str, text: str) -> None:

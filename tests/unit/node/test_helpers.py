@@ -112,6 +112,104 @@ def paths(tmp_path: Path) -> Paths:
     return Paths(str(tmp_path))
 
 
+OWN_HOLD = pending("job_requeued_in_held_state", restarts=3)._replace(
+    flags=frozenset({"REQUEUE_HOLD"}), expedited=True, priority=0
+)
+ENDING = running("812", "n[1-2]")._replace(flags=frozenset({"COMPLETING"}), restarts=2, expedited=True)
+
+
+def after_failure(story: Story, paths: Paths, **flags: bool) -> str:
+    return helpers.after_failure(
+        story.slurm,
+        paths,
+        "n1",
+        "812",
+        1000,
+        2,
+        watch_s=10,
+        pause=story.move,
+        **flags,  # type: ignore[arg-type] # a dict of one kind for keywords of several
+    )
+
+
+@pytest.mark.parametrize(
+    ("states", "outcome"),
+    [
+        ((ENDING, ENDING, OWN_HOLD), "released"),
+        ((OWN_HOLD,), "released"),
+        ((ENDING, OWN_HOLD._replace(reason="job requeued in held state")), "released"),
+        # A person's requeuehold has the same text in another state, and its count had grown before.
+        ((OWN_HOLD._replace(flags=frozenset({"PENDING"})),), "waits for job_requeued_in_held_state"),
+        ((OWN_HOLD._replace(restarts=2),), "held: job_requeued_in_held_state"),
+        ((OWN_HOLD._replace(restarts=4),), "held: job_requeued_in_held_state"),
+        ((OWN_HOLD._replace(reason="JobHeldAdmin"),), "held: JobHeldAdmin"),
+        ((OWN_HOLD._replace(reason="JobHeldUser"),), "held: JobHeldUser"),
+        ((OWN_HOLD._replace(reason="None", priority=1),), "held: None"),  # somebody released it already
+        (
+            (OWN_HOLD._replace(reason="launch_failure_limit_exceeded_requeued_held"),),
+            "held: launch_failure_limit_exceeded_requeued_held",
+        ),
+        ((OWN_HOLD._replace(expedited=False),), "held: job_requeued_in_held_state"),
+        ((OWN_HOLD._replace(user_id=1001),), "not the note's owner"),
+        (
+            (ENDING, OWN_HOLD._replace(flags=frozenset({"EXPEDITING"}))),
+            "put back by Slurm, before all others",
+        ),
+        ((ENDING, RUNNING), "running again"),
+        ((ENDING, pending("BeginTime")), "started"),
+        ((ENDING, pending("Resources")), "waits for Resources"),
+        ((ENDING, RUNNING._replace(flags=frozenset({"FAILED"}))), "over"),
+        ((ENDING, None), "gone"),
+        ((ENDING,), "gave up: under way"),
+    ],
+)
+def test_only_slurms_own_hold_of_an_expedited_job_is_released(
+    paths: Paths, states: tuple[Job | None, ...], outcome: str
+) -> None:
+    story = Story(*states)
+    assert after_failure(story, paths) == outcome
+    verb = {"released": "release", "started": "start_now"}.get(outcome)
+    assert story.writes == ([(verb, "812")] if verb else [])
+
+
+def test_each_hold_of_an_expedited_job_is_released_once(paths: Paths) -> None:
+    assert after_failure(Story(OWN_HOLD), paths) == "released"
+    assert after_failure(Story(OWN_HOLD), paths) == "released before"
+    later = helpers.after_failure(Story(OWN_HOLD._replace(restarts=4)).slurm, paths, "n1", "812", 1000, 3)
+    assert later == "released", "the hold at the end of a later run"
+
+
+@pytest.mark.parametrize(
+    ("states", "flags", "outcome"),
+    [
+        ((OWN_HOLD,), {"release": False}, "left held"),
+        ((ENDING, pending("BeginTime")), {"start": False}, "left to wait"),
+        ((OWN_HOLD,), {"start": False}, "released"),
+    ],
+)
+def test_a_site_may_forbid_each(
+    paths: Paths, states: tuple[Job, ...], flags: dict[str, bool], outcome: str
+) -> None:
+    story = Story(*states)
+    assert after_failure(story, paths, **flags) == outcome
+    assert bool(story.writes) is (outcome == "released")
+
+
+def test_the_end_of_a_hold_that_got_no_answer_is_asked_for_again(paths: Paths) -> None:
+    story = Story(OWN_HOLD)
+    calls = iter(("timeout", ""))
+
+    def fail_once() -> None:
+        story.slurm.down = next(calls)
+
+    def pause(_seconds: float) -> None:
+        story.slurm.down = ""
+
+    story.slurm.before_write = fail_once
+    assert helpers.after_failure(story.slurm, paths, "n1", "812", 1000, 2, pause=pause) == "released"
+    assert story.writes == [("release", "812")]
+
+
 def release(story: Story, paths: Paths) -> str:
     return helpers.release_held(story.slurm, paths, "n1", "812", watch_s=10, pause=story.move)
 

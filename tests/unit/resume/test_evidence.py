@@ -190,6 +190,12 @@ def test_an_answer_that_is_not_understood_clears_nobody(broken: dict[str, Any]) 
     assert "understood" in witness.trouble
 
 
+@pytest.mark.parametrize(("told", "acts"), [(True, True), (False, False), ("yes", False), (None, False)])
+def test_only_a_clear_word_says_that_hpkit_acts_there(told: object, acts: bool) -> None:
+    assert witness_from(document("n1", enforce=told)).enforce is acts
+    assert witness_from(document("n1")).enforce is False
+
+
 def test_the_witness_of_this_python_starts_from_anywhere() -> None:
     argv = witness_argv(("n1",), 2.5)
     assert argv[-1] == "2.5" and os.path.isdir(os.path.join(argv[-2], "hpkit"))

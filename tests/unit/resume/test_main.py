@@ -31,6 +31,11 @@ if "flags" in facts:
 slurm.down = facts.get("down", "")
 if facts.get("refuse"):
     slurm.before_write = lambda: slurm.queue.update({"7": slurm.queue["7"]._replace(requeue=False)})
+if facts.get("deaf"):
+    def deaf():
+        from hpkit.errors import SlurmError
+        raise SlurmError("timeout", "scontrol did not answer within 5 s")
+    slurm.before_write = deaf
 if facts.get("break"):
     del slurm.queue
 def connect(config, **kwargs):
@@ -47,9 +52,21 @@ if facts.get("no_process"):
     hpkit.proc.foreground = foreground
 import hpkit.resume.requeue as requeue
 requeue.RETRY_S = 0.0
+if facts.get("shell"):
+    from hpkit.resume.signals import Place
+    requeue.find_batch = lambda *args: requeue.Batch(Place(1, is_shell=True))
+slurm.settings.update(facts.get("settings", {}))
+for name, reason in facts.get("drained", {}).items():
+    slurm.put(name, flags="MIXED+DRAIN", reason=reason, by="root")
+if facts.get("bad_judge"):
+    import hpkit.resume.run
+    hpkit.resume.run.judge = None
 from hpkit.resume.main import main
 code = main()
-print(json.dumps(slurm.writes), file=open(os.environ["HOME"] + "/writes", "w"))
+home = os.environ["HOME"]
+print(json.dumps(slurm.writes), file=open(home + "/writes", "w"))
+slurm.script_ends("7", code, epilog_fails=bool(facts.get("drained")))
+print(json.dumps([sorted(slurm.queue["7"].flags), slurm.queue["7"].restarts]), file=open(home + "/job", "w"))
 sys.exit(code)
 """
 
@@ -68,6 +85,7 @@ class Ran:
         writes = home / "writes"
         self.writes: list[list[str]] = json.loads(writes.read_text()) if writes.exists() else []
         self.home = home
+        self.job: list[Any] = json.loads((home / "job").read_text()) if (home / "job").exists() else []
 
     def events(self) -> list[Mapping[str, Any]]:
         found = attempts.read(str(self.home / ".local/state/hpkit/runs/cluster-7.jsonl"))

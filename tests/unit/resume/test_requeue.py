@@ -13,7 +13,16 @@ from hpkit.errors import SlurmError
 from hpkit.proc import Kin, Stamp
 from hpkit.resume.attempts import Key, Record
 from hpkit.resume.facts import Cause, Plan
-from hpkit.resume.requeue import Batch, Order, by_hand, carry_out, commands, end_batch, find_batch
+from hpkit.resume.requeue import (
+    Batch,
+    Order,
+    by_hand,
+    carry_out,
+    commands,
+    end_batch,
+    find_batch,
+    leave_to_slurm,
+)
 from hpkit.resume.signals import Place
 from tests.support.fake_slurm import FakeSlurm, running
 
@@ -138,6 +147,45 @@ def test_a_request_that_arrived_although_its_answer_was_lost(slurm: FakeSlurm, r
     assert why == "" and clock.waits == [] and len(losing.writes) == 1
 
 
+def test_a_requeue_whose_answer_was_lost_shows_in_the_count(slurm: FakeSlurm, record: Record) -> None:
+    """Until its nodes are free a requeued job shows itself as COMPLETING only, like one that ends."""
+
+    class Losing(FakeSlurm):
+        heard = True
+
+        def requeue(
+            self, job_id: str, *, begin_in_s: int | None, exclude: str | None = None
+        ) -> tuple[str, ...]:
+            job = self.queue[job_id]
+            completing = job._replace(flags=frozenset({"COMPLETING"}), restarts=job.restarts + self.heard)
+            self.queue[job_id] = completing
+            raise SlurmError("refused", "killed by signal 15")
+
+    losing = Losing(slurm.table.values(), slurm.queue.values())
+    assert carried(losing, record)[0] == ""
+    ending = Losing(slurm.table.values(), slurm.queue.values())
+    ending.heard = False
+    assert "signal 15" in carried(ending, record)[0]
+
+
+def test_an_expedited_job_needs_no_begin_time(slurm: FakeSlurm, record: Record) -> None:
+    slurm.queue["7"] = slurm.queue["7"]._replace(expedited=True)
+    assert carried(slurm, record, Order("7", None))[0] == ""
+    assert slurm.writes == [("requeue", "7", "None", "-")]
+    assert slurm.queue["7"].start_at == slurm.clock()
+
+
+def test_a_requeue_by_the_exit_code_is_recorded_before(
+    record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before: list[list[str]] = []
+    monkeypatch.setattr("hpkit.resume.requeue.ignore_ending", lambda: before.append(states(record)))
+    leave_to_slurm(CAUSE, record, say=lambda _: None)
+    (event,) = record.read().events
+    assert before == [["asked"]]
+    assert (event["way"], event["cause"], event["nodes"]) == ("exit code", "hardware", ["n2"])
+
+
 def test_a_part_that_slurm_refused_is_said(slurm: FakeSlurm, record: Record) -> None:
     class Partly(FakeSlurm):
         def requeue(
@@ -209,3 +257,5 @@ def test_texts_for_people() -> None:
     assert by_hand("7_2").endswith("requeue 7_2")
     assert commands(Order("7", 8)) == ("requeue incomplete 7", "update jobid=7 starttime=now+8")
     assert commands(Order("7", 8, ("n1",)))[1].endswith("excnodelist=n1")
+    assert commands(Order("7", None)) == ("requeue incomplete 7",)
+    assert commands(Order("7", None, ("n1",)))[1] == "update jobid=7 excnodelist=n1"

@@ -18,7 +18,7 @@ import pytest
 from hpkit.model import Clock
 from hpkit.paths import Paths
 from hpkit.resume.wire import Joiner
-from hpkit.resume.witness import leave_note, read_answer, wait_for_root
+from hpkit.resume.witness import enforcing, leave_note, read_answer, wait_for_root
 from hpkit.sandbox import nodes
 
 TOP = Path(__file__).parents[3]
@@ -117,10 +117,22 @@ def test_the_wait_ends(place: Paths) -> None:
     assert wait_for_root(place, NOW, time.monotonic() + 0.2) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "acts"),
+    [('mode = "enforce"\n', True), ('mode = "observe"\n', False), ("", False), ("mode = [\n", False)],
+)
+def test_whether_hpkit_acts_here_is_told(tmp_path: Path, text: str, acts: bool) -> None:
+    place = Paths(str(tmp_path))
+    os.makedirs(place.etc)
+    Path(place.etc, "hpkit.toml").write_text(text)
+    assert enforcing(place) is acts
+    assert not enforcing(Paths(str(tmp_path / "nowhere")))
+
+
 @needs_root
 def test_the_whole_witness_on_a_simulated_node(tmp_path: Path) -> None:
     folder = tmp_path / "n1"
-    nodes.create(str(folder), nodes.boot("n1", 4), '[want]\ngpus = 4\nmounts = ["/fsx"]\n')
+    nodes.create(str(folder), nodes.boot("n1", 4), 'mode = "enforce"\n[want]\ngpus = 4\nmounts = ["/fsx"]\n')
     here = Paths(str(folder / "root"))
     os.makedirs(here.suspects, exist_ok=True)
     boot_id = Path(here.base, "proc/sys/kernel/random/boot_id").read_text().strip()
@@ -137,7 +149,7 @@ def test_the_whole_witness_on_a_simulated_node(tmp_path: Path) -> None:
     joiner = Joiner()
     ((node, document),) = [told for line in ran.stdout.splitlines() if (told := joiner.feed(line))]
     assert (node, document["note"], document["trouble"]) == ("n1", True, "")
-    assert document["root"]["verdict"] == "unhealthy"
+    assert document["root"]["verdict"] == "unhealthy" and document["enforce"] is True
     report = document["report"]
     assert report["view"] == "step" and report["findings"]
     assert not [f for f in report["findings"] if f["status"] == "fail"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
 from hpkit.slurm import abilities
@@ -114,3 +117,27 @@ def test_how_long_a_requeue_waits(release: str, scheduler: str, auth: str, expec
 )
 def test_expedited_requeue_is_known_and_enabled(release: str, parameters: str, expected: bool) -> None:
     assert of(release, SlurmctldParameters=parameters).expedited_requeue is expected
+
+
+def compares_releases(tree: ast.AST) -> bool:
+    """Whether something is compared with a release: a pair like (25, 11)."""
+    pairs = [
+        [part.value for part in side.elts if isinstance(part, ast.Constant)]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        for side in (node.left, *node.comparators)
+        if isinstance(side, ast.Tuple)
+    ]
+    return any(len(pair) == 2 and isinstance(pair[0], int) and 20 <= pair[0] <= 40 for pair in pairs)
+
+
+def test_no_other_file_knows_one_release_from_another() -> None:
+    assert compares_releases(ast.parse("x = able.version >= (25, 11)"))
+    top = Path(abilities.__file__).parents[1]
+    found = {
+        str(path.relative_to(top))
+        for path in top.rglob("*.py")
+        if compares_releases(ast.parse(path.read_text()))
+    }
+    # The sandbox writes cgroup.conf before there is a Slurm to look at.
+    assert found <= {"slurm/abilities.py", "sandbox/slurmconf.py"}

@@ -61,7 +61,7 @@ def test_without_json_it_stays_garbled(tools: Tools) -> None:
         ("no document", 0, "garbled"),
         (texts.document(), 0, "garbled"),  # what it prints when the controller went away in between
         (texts.document(errors=[{"error": "Unable to contact slurm controller"}]), 0, "unreachable"),
-        ("", 1, "refused"),
+        ("", 1, "garbled"),  # the option is known, a plugin is missing
     ],
 )
 def test_an_answer_that_is_no_document_is_an_error(
@@ -69,6 +69,38 @@ def test_an_answer_that_is_no_document_is_an_error(
 ) -> None:
     documents(tools, texts.job("41", comment=FORGED), document, rc=rc)
     assert kind(client(tools).job, "41") == expected
+
+
+def test_json_that_does_not_work_is_not_tried_again(tools: Tools) -> None:
+    documents(tools, texts.job("41", comment=FORGED), "", rc=1)
+    slurm = client(tools)
+    for _ in range(2):
+        assert kind(slurm.job, "41") == "garbled"
+    assert len([call for call in tools.calls if "--json show" in call]) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("scontrol: unrecognized option '--json'", False),  # 22.05
+        (
+            "scontrol: error: load_plugins: unable to find plugin: serializer/json",
+            False,
+        ),  # 24.11, which then crashes
+        ("scontrol: fatal: serializer_required: could not find plugin for application/json", False),  # 26.05
+        ("scontrol: fatal: Could not establish a configuration source", None),
+        ("scontrol: error: Unable to contact slurm controller (connect failure)", None),
+    ],
+)
+def test_what_says_that_there_is_no_json(tools: Tools, said: str, expected: bool | None) -> None:
+    tools.say("scontrol", "", said, 1)
+    slurm = client(tools)
+    if expected is None:
+        assert kind(slurm.reads_json) in ("missing", "unreachable")
+        tools.say("scontrol", "slurm-wlm 24.11.5")
+        assert slurm.reads_json()
+    else:
+        assert slurm.reads_json() is expected
 
 
 def test_a_plain_job_costs_no_json(tools: Tools) -> None:

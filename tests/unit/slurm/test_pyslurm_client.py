@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,8 +74,10 @@ def test_jobs_that_have_ended_or_lie_elsewhere_are_not_on_a_node(tools: Tools, o
     orders.set(attributes={"jobs": rows})
     it = client(tools)
     assert [job.id for job in it.jobs_on("t1")] == ["1", "9_0"]
-    orders.set(attributes={"jobs": rows[1:3]})
+    ended = {"id": 6, "state": "CANCELLED", "requeue_count": 9}  # it may be expedited: that does not matter any more
+    orders.set(version="25.11.7", attributes={"jobs": [*rows[1:3], ended]})
     assert client(tools).jobs_on("t1") == ()
+    assert tools.calls == []
 
 
 def test_writes(tools: Tools, orders: Orders) -> None:
@@ -107,7 +110,7 @@ def test_writes(tools: Tools, orders: Orders) -> None:
 def test_slurms_errors_have_the_commands_kinds(
     tools: Tools, orders: Orders, text: str, expected: str
 ) -> None:
-    orders.set(Node_load=f"error: {text}", Nodes_load=f"error: {text}", Node_modify=f"error: {text}")
+    orders.set(Nodes_load=f"error: {text}", Node_modify=f"error: {text}")
     it = client(tools)
     for call in (lambda: it.node("t1"), it.nodes, lambda: it.undrain("t1"), lambda: it.drain("t1", "x")):
         with pytest.raises(SlurmError) as caught:
@@ -161,15 +164,26 @@ def test_a_task_by_number_is_changed_by_its_name(tools: Tools, orders: Orders) -
     assert tools.calls == ["scontrol update jobid=40_3 requeue=0"]
 
 
-def test_jobs_are_left_to_the_commands_where_requeue_may_be_expedited(tools: Tools, orders: Orders) -> None:
-    orders.set(parameters={"Enable_Expedited_Requeue": True, "x": 1})
+@pytest.mark.parametrize(
+    ("given", "served"),
+    [
+        ({}, True),
+        ({"parameters": {"Enable_Expedited_Requeue": True, "x": 1}}, False),
+        ({"boot_time": 1777968000}, False),  # submitted to an earlier controller, which may have had it
+        ({"attributes": {"jobs": [{"requeue_count": 1}]}}, False),  # a requeue changes the time of submission
+        ({"boot_time": 1777968000, "version": "25.05.3"}, True),  # which knows none
+    ],
+)
+def test_a_job_that_may_have_expedited_requeue_is_left_to_the_commands(
+    tools: Tools, orders: Orders, given: dict[str, Any], served: bool
+) -> None:
+    orders.set(**{"version": "25.11.7", "attributes": {"jobs": [{"requeue_count": 0}]}, **given})
     tools.say("scontrol", texts.job("41", flags="\n   ExpeditedRequeue=Yes"))
     tools.say("squeue", "41|N/A|41|2001|RUNNING|train|t[1-2]|t1|2\n")
     it = client(tools)
-    assert it.job("41").expedited
-    assert [job.expedited for job in it.jobs_on("t1")] == [True]
-    assert it.node("t1").gres == "gpu:h100:8"
-    assert it.given_up == ""
+    assert it.job("41").expedited is not served
+    assert [job.expedited for job in it.jobs_on("t1")] == [not served]
+    assert (not tools.calls, it.given_up) == (served, "")
 
 
 def test_the_rest_is_left_to_the_commands(tools: Tools, orders: Orders) -> None:
@@ -198,7 +212,7 @@ def test_a_job_that_pyslurm_cannot_read_comes_from_the_commands(tools: Tools, or
 
 def test_what_pyslurm_stumbles_over_is_done_by_the_commands(tools: Tools, orders: Orders) -> None:
     orders.set(
-        Node_load="fail: too large", Node_modify="fail: x", Job_modify="fail: x", Job_release="fail: x"
+        Nodes_load="fail: too large", Node_modify="fail: x", Job_modify="fail: x", Job_release="fail: x"
     )
     it = client(tools)
     assert it.node("t1").gres == "by:commands:1"
@@ -253,7 +267,7 @@ def test_a_crash_is_an_error_once_and_then_the_commands_serve(tools: Tools, orde
 
 
 def test_a_hang_is_a_timeout_and_a_new_worker_follows(tools: Tools, orders: Orders) -> None:
-    orders.set(Node_load="hang", Node_modify="hang")
+    orders.set(Nodes_load="hang", Node_modify="hang")
     it = client(tools, timeout_s=1.0)
     for call in (lambda: it.node("t1"), lambda: it.undrain("t1")):
         with pytest.raises(SlurmError) as caught:
@@ -276,15 +290,15 @@ def test_a_worker_that_does_not_come_up_in_time_is_given_up(tools: Tools, orders
 
 
 def test_what_the_library_prints_is_no_answer(tools: Tools, orders: Orders) -> None:
-    orders.set(Node_load="say")
+    orders.set(Nodes_load="say")
     assert client(tools).node("t1").gres == "gpu:h100:8"
 
 
 def test_an_answer_to_another_question_is_not_taken(tools: Tools, orders: Orders) -> None:
-    orders.set(Nodes_load="twice")  # descriptor 3 is where the worker answers
+    orders.set(Job_load="twice")  # descriptor 3 is where the worker answers
     it = client(tools)
     it.node("t1")
-    assert kind(it.nodes) == "garbled"
+    assert kind(it.job, "41") == "garbled"
     assert it.node("t1").gres == "by:commands:1"
 
 
@@ -300,7 +314,7 @@ def test_a_worker_that_went_home_or_was_ended_is_replaced(tools: Tools, orders: 
 
 
 def test_a_worker_that_goes_home_as_it_is_asked_is_replaced(tools: Tools, orders: Orders) -> None:
-    orders.set(Node_load="home")
+    orders.set(Nodes_load="home")
     it = client(tools)
     assert it.node("t1").gres == "gpu:h100:8"
     assert (tools.calls, it.given_up) == ([], "")
@@ -316,7 +330,7 @@ def test_the_worker_goes_with_its_client(tools: Tools, orders: Orders) -> None:
 
 def test_the_worker_ends_itself_when_nobody_else_can(tools: Tools, orders: Orders) -> None:
     """Its parent is killed while it sits in the library."""
-    orders.set(Node_load="hang")
+    orders.set(Nodes_load="hang")
     program = (
         "import os, sys, threading\nsys.path.insert(0, sys.argv[1])\n"
         "from hpkit.config import SlurmConfig\nfrom hpkit.slurm import pyslurm_client\n"

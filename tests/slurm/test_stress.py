@@ -1,0 +1,220 @@
+"""A slurmctld that is stopped, slow, killed, or that comes back: nobody takes that for an answer, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hpkit import pids, proc
+from hpkit.errors import SlurmError
+from hpkit.node import record as records
+from hpkit.paths import paths
+from hpkit.policy.returning import DRAINED, INTENDED, SETTLED, Record
+from hpkit.sandbox.cluster import Cluster
+from hpkit.slurm import connect
+from hpkit.slurm.client import Client
+
+SLEEP = "#!/bin/sh\nexec sleep 600\n"
+QUIET = ("--output=/dev/null", "--nodes=1")
+SAVE_S = 5  # slurmctld saves its state at most once in this time (SAVE_MAX_WAIT in state_save.c)
+AWAY = ("timeout", "unreachable")
+OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
+TWO = ("-N2", "--ntasks-per-node=1", "--gres=gpu:8", "--open-mode=append")
+# The second task fails when a file appears; the attempts after the first end well.
+TASK = """sh -c 'echo "task $SLURM_PROCID attempt $HPKIT_ATTEMPT"
+[ "$HPKIT_ATTEMPT" = 1 ] || exit 0
+until [ -e {flag} ]; do sleep 0.1; done
+[ $SLURM_PROCID = 1 ] && exit 7
+sleep 60'"""
+
+
+def send(cluster: Cluster, number: int) -> None:
+    os.kill(cluster.state.processes["slurmctld"].pid, number)
+
+
+def crash(cluster: Cluster) -> None:
+    """slurmctld dies and saves nothing more."""
+    send(cluster, signal.SIGKILL)
+    cluster.until(
+        lambda: pids.alive(cluster.state.processes["slurmctld"]), lambda alive: not alive, 10, "its end"
+    )
+
+
+def answers(cluster: Cluster) -> bool:
+    try:
+        return bool(cluster.client.nodes())
+    except SlurmError:
+        return False
+
+
+def comes_back(cluster: Cluster) -> None:
+    cluster.start("slurmctld")
+    cluster.until(lambda: answers(cluster), bool, 30, "the controller")
+
+
+@pytest.fixture
+def stopped(cluster: Cluster) -> Iterator[Cluster]:
+    """The controller takes connections and answers nobody."""
+    send(cluster, signal.SIGSTOP)
+    yield cluster
+    if pids.alive(cluster.state.processes["slurmctld"]):
+        send(cluster, signal.SIGCONT)
+
+
+def refusal(call: Callable[[], object]) -> SlurmError:
+    with pytest.raises(SlurmError) as caught:
+        call()
+    return caught.value
+
+
+def children() -> list[str]:
+    """Commands of Slurm that are our children."""
+    mine = Path("/proc/self/task")
+    listed = [pid for task in mine.iterdir() for pid in (task / "children").read_text().split()]
+    names = [Path("/proc", pid, "comm").read_text().strip() for pid in listed if Path("/proc", pid).exists()]
+    return [name for name in names if name in ("scontrol", "squeue")]
+
+
+def calls(client: Client, job: str) -> dict[str, Callable[[], object]]:
+    """Every call that a client has."""
+    return {
+        "node": lambda: client.node("n1"),
+        "nodes": lambda: client.nodes(),
+        "some nodes": lambda: client.nodes(["n1", "n2"]),
+        "job": lambda: client.job(job),
+        "jobs_on": lambda: client.jobs_on("n1"),
+        "config": lambda: client.config(),
+        "abilities": lambda: client.abilities(),
+        "no_requeue": lambda: client.no_requeue(job),
+        "requeue": lambda: client.requeue(job, begin_in_s=600),
+        "start_now": lambda: client.start_now(job),
+        "release": lambda: client.release(job),
+        "drain": lambda: client.drain("n1", "hpkit: test: late"),
+    }
+
+
+def test_without_an_answer_every_call_raises_in_time(stopped: Cluster) -> None:
+    impatient = connect(stopped.slurm._replace(timeout_s=0.5), trusted_only=False)
+    for name, call in calls(impatient, "1_1").items():
+        error = refusal(call)
+        assert (name, error.kind) == (name, "timeout")
+        assert ("may have been done" in error.hint) == (name in ("no_requeue", "start_now", "release", "drain"))
+    assert impatient.hostnames("n[1-2]") == ("n1", "n2")  # asks nobody
+    assert children() == []
+
+
+def test_what_timed_out_may_still_happen_and_a_second_look_tells(cluster: Cluster) -> None:
+    job = cluster.submit(SLEEP, *QUIET)
+    cluster.wait(job, "RUNNING")
+    impatient = connect(cluster.slurm._replace(timeout_s=1.0), trusted_only=False)
+    send(cluster, signal.SIGSTOP)
+    try:
+        assert refusal(lambda: impatient.drain("n3", "hpkit: test: late")).kind == "timeout"
+    finally:
+        send(cluster, signal.SIGCONT)
+    late = cluster.wait_node("n3", lambda node: "DRAIN" in node.flags, 10)
+    assert (late.reason, late.reason_by) == ("hpkit: test: late", "root")
+
+
+def test_a_slow_answer_is_a_whole_answer(stopped: Cluster) -> None:
+    waker = threading.Timer(1.5, send, (stopped, signal.SIGCONT))
+    waker.start()
+    try:
+        assert [node.name for node in stopped.client.nodes()] == list(stopped.names)
+    finally:
+        waker.join()
+
+
+def health(cluster: Cluster, name: str) -> int:
+    """A background round, which slurmd does not start here (fixture `silent`); its exit code."""
+    state = cluster.state
+    argv = [state.python, "-I", "-S", state.hook_main, "health", "--root", state.node(name)]
+    return subprocess.run(argv, env={"SLURMD_NODENAME": name}, timeout=60, check=False).returncode
+
+
+def held(cluster: Cluster, name: str) -> Record | None:
+    return records.load(paths(cluster.state.node(name)))
+
+
+def test_a_round_without_a_controller_drains_the_next_time(cluster: Cluster, silent: None) -> None:
+    cluster.brk("n3", "gpu-lost")
+    crash(cluster)
+    assert health(cluster, "n3") == 0
+    comes_back(cluster)
+    assert "DRAIN" not in cluster.node("n3").flags
+    assert health(cluster, "n3") == 0
+    assert cluster.node("n3").reason.startswith("hpkit: gpu.count: ")
+
+
+def test_a_drain_that_arrives_after_its_round_is_known_as_ours(cluster: Cluster, silent: None) -> None:
+    """slurmctld stops between the look and the drain."""
+    cluster.brk("n3", "gpu-lost")
+    tool = Path(cluster.folder, "slow")
+    tool.mkdir()
+    pid = cluster.state.processes["slurmctld"].pid
+    (tool / "scontrol").write_text(
+        f'#!/bin/sh\ncase "$*" in update*) kill -STOP {pid};; esac\nexec {cluster.state.tools["scontrol"]} "$@"\n'
+    )
+    (tool / "scontrol").chmod(0o755)
+    extra = Path(paths(cluster.state.node("n3")).etc, "conf.d", "slow.toml")
+    extra.write_text(f'[slurm]\nbin = "{tool}"\ntimeout_s = 2.0\n')
+    assert health(cluster, "n3") == 0
+    extra.unlink()
+    kept = held(cluster, "n3")
+    assert kept is not None and kept.state == INTENDED
+    send(cluster, signal.SIGCONT)
+    cluster.wait_node("n3", lambda node: "DRAIN" in node.flags, 10)
+    assert health(cluster, "n3") == 0
+    kept = held(cluster, "n3")
+    assert kept is not None and (kept.state, kept.reason) == (DRAINED, cluster.node("n3").reason)
+
+
+def test_a_drain_outlives_a_restart_and_the_node_returns(cluster: Cluster, silent: None) -> None:
+    cluster.brk("n3", "gpu-lost")
+    assert health(cluster, "n3") == 0
+    before = cluster.node("n3")
+    cluster.stop("slurmctld", grace_s=10)
+    comes_back(cluster)
+    after = cluster.wait_node("n3", lambda node: "UNKNOWN" not in node.flags, 30)
+    assert (after.flags, after.reason, after.reason_at) == (before.flags, before.reason, before.reason_at)
+    cluster.heal("n3")
+    assert health(cluster, "n3") == 0
+    assert cluster.node("n3").flags == {"IDLE"}
+
+
+def test_a_drain_that_slurmctld_lost_is_no_persons_undrain(cluster: Cluster, silent: None) -> None:
+    """A crash loses what slurmctld had not saved; the failure, which shows no more by itself, must not be accepted."""
+    state = Path(cluster.folder, "state")
+    saved = state.with_name("state.before")
+    subprocess.run(["cp", "-a", state, saved], check=True)
+    cluster.brk("n3", "xid:79@5")
+    assert health(cluster, "n3") == 0
+    kept = held(cluster, "n3")
+    assert kept is not None and kept.state == DRAINED
+    cluster.brk("n3", "scroll")
+    cluster.heal("n3", reboot=False)
+    crash(cluster)
+    subprocess.run(["cp", "-a", f"{saved}/.", state], check=True)
+    shutil.rmtree(saved)
+    comes_back(cluster)
+    assert "DRAIN" not in cluster.node("n3").flags
+    assert health(cluster, "n3") == 0
+    again = cluster.node("n3")
+    assert ("DRAIN" in again.flags, again.reason) == (True, kept.reason)
+
+
+def test_a_drain_that_was_seen_again_is_settled(cluster: Cluster, silent: None) -> None:
+    cluster.brk("n3", "xid:79@5")
+    assert health(cluster, "n3") == 0
+    time.sleep(2 * SAVE_S)
+    assert health(cluster, "n3") == 0
+    kept = held(cluster, "n3")
+    assert kept is not None and kept.state == SETTLED
