@@ -13,7 +13,7 @@ set -eu
 
 TOP=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 ROOTS=${HPKIT_ROOTS:-/var/cache/hpkit/roots}
-MIRROR=${HPKIT_MIRROR:-http://deb.debian.org/debian}
+MIRROR=${HPKIT_MIRROR:-}  # "": the one that debootstrap knows
 PACKAGES="slurmctld slurmd slurm-client munge openssh-server gcc libc6-dev procps iproute2 python3 python3-venv"
 # What the tests import. No linters: those run once, on the machine itself.
 LIBRARIES="click nvidia-ml-py psutil paramiko ClusterShell prometheus_client rich pytest pytest-timeout hypothesis"

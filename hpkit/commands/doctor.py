@@ -53,7 +53,7 @@ def report(where: Site) -> Result:
         config = client.config()
         able = client.abilities()
         rows += [*slurm_rows(able, config, choice), *way_rows(where, able, config)]
-        rows += [Row("slurm.conf", *each) for each in hooked.advice(config, where.config.hooks)]
+        rows += [Row("slurm.conf", *each) for each in hooked.advice(config, where.config.hooks, able)]
     except SlurmError as error:
         rows.append(Row("Slurm", "bad", f"no answer: {error.message}", error.hint or unreached(where)))
     failed = any(row.status == "bad" for row in rows)

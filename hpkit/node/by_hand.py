@@ -18,7 +18,7 @@ from hpkit.slurm.client import Client
 from hpkit.slurm.parse import moment
 from hpkit.slurm.states import drained
 
-CLOCKS_S = 60.0  # the clocks of this node and of slurmctld may differ by this much
+CLOCKS_S = 2.0  # the clocks of this node and of slurmctld may differ by this much
 
 
 def accept(
@@ -26,20 +26,18 @@ def accept(
 ) -> bool:
     """Accept the baseline anew when the node has a confirmed drain record but is in service; whether that was done.
 
-    Slurm is asked only when there is such a record; without an answer nothing is accepted, nor when it may have lost the
-    drain itself. `last` gives the last report, whose device counters become the baseline. Raises OSError when that cannot be kept: then the record stays.
+    Slurm is asked only when there is such a record; without an answer nothing is accepted, nor when Slurm may have lost
+    the drain itself. `last` gives the last report, whose device counters become the baseline. Raises OSError when that
+    cannot be kept: then the record stays.
     """
     record = records.load(paths)
     if record is None or record.state == INTENDED or record.node != node:
         return False
     try:
-        client = connect()
-        seen = client.node(node)
-        lost = record.state == DRAINED and _may_be_lost(client, record)
+        if not _brought_back(connect(), record):
+            return False
     except SlurmError as error:
         log.info("return-by-hand-not-known", node=node, why=error)
-        return False
-    if lost or "DOWN" in seen.flags or drained(seen.flags) is not False:
         return False
     before, report = past.load(paths), last()
     counters = past.counters_of(report.findings) if report else dict(before.counters)
@@ -49,8 +47,16 @@ def accept(
     return True
 
 
-def _may_be_lost(client: Client, record: Record) -> bool:
-    """Whether slurmctld began anew since the drain, from a state without it; a backup does not tell when it took over."""
+def _brought_back(client: Client, record: Record) -> bool:
+    """Whether the node is in service, and not because slurmctld began anew from a state without the drain.
+
+    A drain that is not settled may be lost so. A backup does not tell when it took over.
+    """
+    seen = client.node(record.node)
+    if "DOWN" in seen.flags or drained(seen.flags) is not False:
+        return False
+    if record.state != DRAINED:
+        return True
     told = client.config()
     began = moment(told.get("BOOT_TIME", ""))
-    return began is None or began > record.at - CLOCKS_S or "SlurmctldHost[1]" in told
+    return began is not None and began < record.at - CLOCKS_S and "SlurmctldHost[1]" not in told

@@ -32,8 +32,8 @@ class Settings(NamedTuple):
 
     Seconds for all `_s`. `nohold` sets nohold_on_prolog_fail, `hooks` installs hpkit's prolog, epilog and health
     program, `proctrack` is "auto", "cgroup" or "linuxproc", `user` the account for jobs ("" = found),
-    `config` is TOML text put behind each node's hpkit.toml. `parameters` are further SlurmctldParameters, `rows` further
-    lines of slurm.conf. `expedite` enables expedited requeue where Slurm has it (25.11).
+    `config` is TOML text put behind each node's hpkit.toml. `parameters` are further SlurmctldParameters, `rows`
+    further lines of slurm.conf. `expedite` enables expedited requeue where Slurm has it (25.11).
     """
 
     nodes: int = 4

@@ -11,27 +11,15 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-REQUEUE_DELAY_S = (
-    120  # AuthInfo=cred_expire's default, which a requeue waits for (DEFAULT_EXPIRATION_WINDOW in cred.h)
-)
+# AuthInfo=cred_expire's default, which a requeue waits for (DEFAULT_EXPIRATION_WINDOW in cred.h).
+REQUEUE_DELAY_S = 120
 CRED_EXPIRE_MIN_S = 5  # below it Slurm takes the default
 
 # (year, month) of the first release with each; older ones ignore or refuse it.
 _EXPEDITED = (25, 11)  # sbatch --requeue=expedite
 _REQUEUE_DELAY = (25, 11)  # SchedulerParameters=requeue_delay=; ignored without a word before
-_RESTART_IN_NAMES = (25, 11)  # %r in the name of an output file
 _HOOK_TIMEOUTS = (25, 5)  # shown by their names only where the two differ
 _NO_CGROUPS = (24, 5)
-_HEALTH_STATES = {
-    "ALLOC": (0, 0),
-    "ANY": (0, 0),
-    "CYCLE": (0, 0),
-    "IDLE": (0, 0),
-    "MIXED": (0, 0),
-    "NONDRAINED_IDLE": (23, 2),
-    "START_ONLY": (25, 11),
-    "REBOOT_ONLY": (26, 5),
-}
 
 
 class Abilities(NamedTuple):
@@ -59,11 +47,6 @@ class Abilities(NamedTuple):
         return self.version >= _REQUEUE_DELAY
 
     @property
-    def restart_in_names(self) -> bool:
-        """Whether %r in the name of an output file stands for the number of restarts."""
-        return self.version >= _RESTART_IN_NAMES
-
-    @property
     def hook_timeouts(self) -> bool:
         """Whether slurm.conf may have PrologTimeout and EpilogTimeout beside PrologEpilogTimeout."""
         return self.version >= _HOOK_TIMEOUTS
@@ -72,11 +55,6 @@ class Abilities(NamedTuple):
     def cgroups_can_be_off(self) -> bool:
         """Whether cgroup.conf may say CgroupPlugin=disabled."""
         return self.version >= _NO_CGROUPS
-
-    @property
-    def health_states(self) -> frozenset[str]:
-        """The words that HealthCheckNodeState may have."""
-        return frozenset(word for word, since in _HEALTH_STATES.items() if self.version >= since)
 
 
 def look(config: Mapping[str, str]) -> Abilities:

@@ -34,10 +34,10 @@ class Node(NamedTuple):
 class Job(NamedTuple):
     """A job as Slurm shows it. Nothing here was written by the user except what is listed as user text.
 
-    `flags` are upper-case state words; `reason` is the state reason (`BeginTime`, `JobHeldUser`, …). `nodes`,
-    `req_nodes` and `exc_nodes` are hostlist expressions as Slurm prints them ("" for none). Times are Unix seconds.
-    `features` is the user's constraint: user text, and where it was read a user could have put another. `expedited` is
-    true for a job submitted with `--requeue=expedite` to a Slurm that has it.
+    `flags` are the upper-case words that scontrol's text shows, mostly one, the strongest; `reason` is the state reason
+    (`BeginTime`, `JobHeldUser`, …). `nodes`, `req_nodes` and `exc_nodes` are hostlist expressions as Slurm prints them
+    ("" for none). Times are Unix seconds. `features` is the user's constraint, user text. `expedited` is true for a job
+    submitted with `--requeue=expedite` to a Slurm that has it.
     """
 
     id: str
@@ -88,7 +88,7 @@ class Client(Protocol):
         """What this Slurm can do; asked once, then remembered."""
 
     def no_requeue(self, job_id: str) -> None:
-        """Requeue=0, also for a running job: a script that ends badly then ends the job as FAILED, even an expedited one."""
+        """Requeue=0, also for a running job: a script that ends badly then ends it as FAILED, expedited or not."""
 
     def allow_requeue(self, job_id: str) -> None:
         """Requeue=1: takes `no_requeue` back."""

@@ -185,7 +185,7 @@ class Commands:
         return self._abilities
 
     def no_requeue(self, job_id: str) -> None:
-        """Requeue=0, also for a running job: a script that ends badly then ends the job as FAILED, even an expedited one."""
+        """Requeue=0, also for a running job: a script that ends badly then ends it as FAILED, expedited or not."""
         self._tell("update", f"jobid={self._single(job_id)}", "requeue=0")
 
     def allow_requeue(self, job_id: str) -> None:

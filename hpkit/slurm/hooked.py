@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from hpkit.config import HookConfig, HooksConfig
-from hpkit.slurm.abilities import words
+from hpkit.slurm.abilities import Abilities, words
 
-HEALTH_LIMIT_S = (
-    60.0  # HealthCheckProgram is killed then (slurmd.c), where HealthCheckTimeout does not say otherwise
-)
+# HealthCheckProgram is killed then (slurmd.c), where HealthCheckTimeout does not say otherwise.
+HEALTH_LIMIT_S = 60.0
 NONE_FROM = 65533  # an unset PrologEpilogTimeout is shown as the highest 16-bit numbers
 SCRIPTS = {"Prolog": "hpkit", "Epilog": "hpkit", "HealthCheckProgram": "hpkit-health"}
 
@@ -35,27 +34,34 @@ def named(config: Mapping[str, str], key: str) -> bool:
     return any(value.rpartition("/")[2] == SCRIPTS[key] for value in listed(config, key))
 
 
-def advice(config: Mapping[str, str], hooks: HooksConfig) -> Iterator[Advice]:
+def advice(config: Mapping[str, str], hooks: HooksConfig, able: Abilities) -> Iterator[Advice]:
     """Everything worth saying, in slurm.conf's words."""
     there = [key for key in SCRIPTS if named(config, key)]
     for key in SCRIPTS:
-        yield _script(config, key)
+        yield _script(config, key, able)
     if "Prolog" in there:
         yield from _prolog(config)
     for key, hook in (("Prolog", hooks.prolog), ("Epilog", hooks.epilog)):
         if key in there:
-            yield from _deadline(config, key, hook)
+            yield from _deadline(config, key, hook, able)
     if "HealthCheckProgram" in there:
         yield from _health(config, hooks)
 
 
-def _script(config: Mapping[str, str], key: str) -> Advice:
+def _script(config: Mapping[str, str], key: str, able: Abilities) -> Advice:
     if named(config, key):
         return Advice("ok", f"{key} is hpkit's")
     others = ", ".join(listed(config, key))
     if others:
-        return Advice("warn", f"{key} is {others}, not hpkit's: fine if it calls hpkit's")
+        return Advice("warn", f"{key} is {others}, not hpkit's: fine if it calls hpkit's", _beside(key, able))
     return Advice("warn", f"no {key} is set", f"add to slurm.conf: {key}=…/{SCRIPTS[key]}")
+
+
+def _beside(key: str, able: Abilities) -> str:
+    """How hpkit's script is added to one that is there."""
+    if able.many_hooks and key != "HealthCheckProgram":
+        return f"or add a line beside it: {key}=…/{SCRIPTS[key]}"
+    return f"let it call …/{SCRIPTS[key]} and end with its exit code"
 
 
 def _prolog(config: Mapping[str, str]) -> Iterator[Advice]:
@@ -74,7 +80,7 @@ def _prolog(config: Mapping[str, str]) -> Iterator[Advice]:
         )
 
 
-def _deadline(config: Mapping[str, str], key: str, hook: HookConfig) -> Iterator[Advice]:
+def _deadline(config: Mapping[str, str], key: str, hook: HookConfig, able: Abilities) -> Iterator[Advice]:
     """Slurm kills a hook past its time, and drains the node itself."""
     own = f"{key}Timeout"
     name = own if seconds(config.get(own, "")) else "PrologEpilogTimeout"
@@ -83,7 +89,7 @@ def _deadline(config: Mapping[str, str], key: str, hook: HookConfig) -> Iterator
         yield Advice(
             "bad",
             f"{name} is {limit_s:g} s, hpkit's {key.lower()} may take {hook.budget_s:g} s: Slurm would drain the node",
-            f"make {name} larger than hooks.{key.lower()}.budget_s",
+            f"make {own if able.hook_timeouts else name} larger than hooks.{key.lower()}.budget_s",
         )
 
 

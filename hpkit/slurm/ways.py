@@ -14,7 +14,7 @@ BY_SLURM = "Slurm's own requeue"
 
 
 class Way(NamedTuple):
-    """One way: `text` says how it goes where it is `open`, else what it lacks; `hint` how to get it ("" for nothing to do)."""
+    """One way: `text` says how it goes where it is `open`, else what it lacks; `hint` what to do ("" for nothing)."""
 
     name: str
     open: bool
@@ -23,7 +23,7 @@ class Way(NamedTuple):
 
 
 class Hooks(NamedTuple):
-    """What of hpkit is at work on the nodes: its epilog is in slurm.conf, it may act (None: not told here), it may start jobs."""
+    """hpkit on the nodes: its epilog is in slurm.conf, it may act (None: not told here), it may start jobs."""
 
     epilog: bool
     enforce: bool | None
@@ -31,7 +31,7 @@ class Hooks(NamedTuple):
 
 
 def ways(able: Abilities, config: Mapping[str, str], hooks: Hooks, begin_in_s: int) -> tuple[Way, ...]:
-    """All of them, the best first. `config` is `scontrol show config`, `begin_in_s` hp-srun's own begin time in seconds."""
+    """All of them, the best first. `config` is `scontrol show config`, `begin_in_s` hp-srun's begin time in seconds."""
     may = config.get("JobRequeue", "1") != "0"
     ask = "" if may else "JobRequeue is 0 here: jobs must be submitted with sbatch --requeue"
     return (

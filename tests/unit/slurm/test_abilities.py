@@ -38,27 +38,23 @@ def test_versions(release: str, expected: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("release", "expedited", "delay", "names", "timeouts", "cgroups"),
+    ("release", "expedited", "delay", "timeouts", "cgroups"),
     [
-        ("", 0, 0, 0, 0, 0),
-        ("22.05.8", 0, 0, 0, 0, 0),
-        ("24.05.0", 0, 0, 0, 0, 1),
-        ("24.11.5", 0, 0, 0, 0, 1),
-        ("25.05.1", 0, 0, 0, 1, 1),
-        ("25.11.0", 1, 1, 1, 1, 1),
-        ("26.05.5", 1, 1, 1, 1, 1),
-        ("27.11.0", 1, 1, 1, 1, 1),
+        ("", 0, 0, 0, 0),
+        ("22.05.8", 0, 0, 0, 0),
+        ("24.05.0", 0, 0, 0, 1),
+        ("24.11.5", 0, 0, 0, 1),
+        ("25.05.1", 0, 0, 1, 1),
+        ("25.11.0", 1, 1, 1, 1),
+        ("26.05.5", 1, 1, 1, 1),
+        ("27.11.0", 1, 1, 1, 1),
     ],
 )
 def test_what_only_the_release_tells(
-    release: str, expedited: int, delay: int, names: int, timeouts: int, cgroups: int
+    release: str, expedited: int, delay: int, timeouts: int, cgroups: int
 ) -> None:
     able = of(release)
-    assert (able.knows_expedited, able.knows_requeue_delay, able.restart_in_names) == (
-        bool(expedited),
-        bool(delay),
-        bool(names),
-    )
+    assert (able.knows_expedited, able.knows_requeue_delay) == (bool(expedited), bool(delay))
     assert (able.hook_timeouts, able.cgroups_can_be_off) == (bool(timeouts), bool(cgroups))
 
 
@@ -71,19 +67,6 @@ def test_several_prologs_are_seen_by_how_they_are_shown(release: str, many: int)
 
 def test_no_answer_can_do_nothing() -> None:
     assert abilities.look({}) == Abilities()
-
-
-@pytest.mark.parametrize(
-    ("release", "new"),
-    [
-        ("22.05.8", set()),
-        ("24.11.5", {"NONDRAINED_IDLE"}),
-        ("25.11.0", {"NONDRAINED_IDLE", "START_ONLY"}),
-        ("26.05.5", {"NONDRAINED_IDLE", "START_ONLY", "REBOOT_ONLY"}),
-    ],
-)
-def test_words_of_the_health_check(release: str, new: set[str]) -> None:
-    assert of(release).health_states == {"ALLOC", "ANY", "CYCLE", "IDLE", "MIXED"} | new
 
 
 @pytest.mark.parametrize(

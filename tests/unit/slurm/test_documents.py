@@ -202,7 +202,9 @@ def test_warnings_are_no_errors_and_errors_are() -> None:
 
 
 def test_the_double_of_another_cluster_is_passed_over() -> None:
-    assert read(texts.record(job_id=0), texts.record()).id == "41"
+    task = {"array_job_id": 50, "array_task_id": 2}
+    found = read(texts.record(job_id=0, **task), texts.record(job_id=52, nodes="t5", **task), asked="50_2")
+    assert found.nodes == "t5"
 
 
 def test_shapes_are_what_they_say() -> None:

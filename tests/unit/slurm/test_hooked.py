@@ -6,6 +6,10 @@ import pytest
 
 from hpkit.config import HooksConfig
 from hpkit.slurm import hooked
+from hpkit.slurm.abilities import Abilities
+
+OLD = Abilities("22.05.8", (22, 5))
+NEW = Abilities("26.05.5", (26, 5), many_hooks=True)
 
 GOOD = {
     "Prolog": "/opt/hpkit/hooks/prolog/hpkit",
@@ -20,13 +24,13 @@ GOOD = {
 
 
 def worst(**changes: str) -> list[tuple[str, str]]:
-    found = hooked.advice({**GOOD, **changes}, HooksConfig())
+    found = hooked.advice({**GOOD, **changes}, HooksConfig(), OLD)
     return [(each.status, each.text + " " + each.hint) for each in found if each.status != "ok"]
 
 
 def test_a_good_configuration_has_nothing_to_say_against_it() -> None:
     assert worst() == []
-    assert len(list(hooked.advice(GOOD, HooksConfig()))) == 3
+    assert len(list(hooked.advice(GOOD, HooksConfig(), OLD))) == 3
 
 
 def test_a_list_of_prologs() -> None:
@@ -37,7 +41,7 @@ def test_a_list_of_prologs() -> None:
     }
     assert hooked.listed(listed, "Prolog") == ("/x/site", GOOD["Prolog"])
     assert hooked.named(listed, "Prolog")
-    assert not [each for each in hooked.advice(listed, HooksConfig()) if each.status != "ok"]
+    assert not [each for each in hooked.advice(listed, HooksConfig(), NEW) if each.status != "ok"]
 
 
 @pytest.mark.parametrize(
@@ -83,3 +87,15 @@ def test_a_health_program_that_is_not_ours_is_not_judged() -> None:
     assert [text for _, text in worst(HealthCheckProgram="", HealthCheckInterval="0 sec")] == [
         "no HealthCheckProgram is set add to slurm.conf: HealthCheckProgram=…/hpkit-health"
     ]
+
+
+@pytest.mark.parametrize("able, says", [(OLD, "let it call"), (NEW, "add a line beside it: Prolog=")])
+def test_a_prolog_of_the_sites_own(able: Abilities, says: str) -> None:
+    found = list(hooked.advice({**GOOD, "Prolog": "/x/site"}, HooksConfig(), able))
+    assert [says in each.hint for each in found if "/x/site" in each.text] == [True]
+
+
+@pytest.mark.parametrize("able, says", [(OLD, "make PrologEpilogTimeout"), (NEW, "make EpilogTimeout")])
+def test_the_timeout_that_this_slurm_has(able: Abilities, says: str) -> None:
+    found = list(hooked.advice({**GOOD, "PrologEpilogTimeout": "15"}, HooksConfig(), able))
+    assert [says in each.hint for each in found if each.status == "bad"] == [True]
