@@ -43,8 +43,8 @@ class HooksConfig(NamedTuple):
 
     `interval_s` is the site's HealthCheckInterval: a verdict is valid for 2 * interval_s + 60 seconds of uptime. At
     most one note-triggered round runs per `note_interval_s` and node. `watcher` is "helper" (our own background
-    process) or "none" (a systemd path unit, or nothing). `release_held` and `start_requeued` allow the two detached
-    root helpers.
+    process) or "none" (a systemd path unit, or nothing). `release_held` and `start_requeued` allow what the
+    two detached root helpers do.
     """
 
     prolog: HookConfig = HookConfig("prolog", 10.0)

@@ -8,12 +8,13 @@
 #
 # Roots are kept in HPKIT_ROOTS [default: /var/cache/hpkit/roots]. A command sees this machine's /proc, /sys and /dev,
 # but has mounts, process numbers and a network of its own: everything that it started ends with it. What it writes to
-# /out comes to the folder HPKIT_OUT, where that is set. Needs root.
+# /out comes to the folder HPKIT_OUT, where that is set. It is interrupted by ^C; SIGTERM here ends it at once. Needs root.
 set -eu
 
 TOP=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 ROOTS=${HPKIT_ROOTS:-/var/cache/hpkit/roots}
 MIRROR=${HPKIT_MIRROR:-}  # "": the one that debootstrap knows
+KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 PACKAGES="slurmctld slurmd slurm-client munge openssh-server gcc libc6-dev procps iproute2 python3 python3-venv"
 # What the tests import. No linters: those run once, on the machine itself.
 LIBRARIES="click nvidia-ml-py psutil paramiko ClusterShell prometheus_client rich pytest pytest-timeout hypothesis"
@@ -56,9 +57,17 @@ need() {
 }
 
 lacking() {
-    for tool in debootstrap unshare chroot tar flock ip; do
+    for tool in debootstrap unshare setpriv chroot tar flock ip; do
         PATH="$PATH:/usr/sbin:/sbin" command -v "$tool" >/dev/null 2>&1 || printf ' %s' "$tool"
     done
+    # Without it (Ubuntu) debootstrap takes what it downloads unverified.
+    [ -e "$KEYRING" ] || printf ' %s' "$KEYRING"
+}
+
+# What debootstrap mounts in the root while it works must not stay when it is interrupted: it would be in the way for ever.
+apart() {
+    [ -z "${HPKIT_APART:-}" ] || return 0
+    HPKIT_APART=1 exec unshare --mount "$TOP/scripts/${0##*/}" "$@"
 }
 
 # Two runs at once must not make the same root: the second waits, then finds it made.
@@ -103,7 +112,7 @@ bootstrap() {
     # The debootstrap of an older Debian does not know a newer one's name; the script is the same for all of them.
     script=/usr/share/debootstrap/scripts/$1
     [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid
-    debootstrap --variant=minbase --include=ca-certificates "$1" "$2" "$MIRROR" "$script"
+    debootstrap --variant=minbase --keyring="$KEYRING" --include=ca-certificates "$1" "$2" "$MIRROR" "$script"
     # No package may start a service in there.
     printf '#!/bin/sh\nexit 101\n' >"$2/usr/sbin/policy-rc.d"
     chmod 0755 "$2/usr/sbin/policy-rc.d"
@@ -135,9 +144,17 @@ run_in() {
     shift
     make_root "$release"
     root=$ROOTS/$release
-    # What is mounted in there is gone with the namespaces, the copy with the tmpfs.
+    # Held while we run: nobody removes the root, or makes it anew, under our feet.
+    exec 9>"$ROOTS/.lock-$release"
+    flock -s 9
+    [ -d "$root" ] || die "the root for Slurm $release is gone: somebody removed it"
+    child=""
+    trap 'kill -KILL $child' TERM HUP
+    trap : INT  # the command has had it too, and says when it is done
+    # What is mounted in there is gone with the namespaces, the copy with the tmpfs. In the background, because a trap
+    # waits for a program in front.
     # shellcheck disable=SC2016 # the inner shell expands them
-    HPKIT_TOP=$TOP HPKIT_ROOT_DIR=$root exec unshare --mount --pid --net --fork --kill-child sh -eu -c '
+    HPKIT_TOP=$TOP HPKIT_ROOT_DIR=$root setpriv --pdeathsig KILL unshare --mount --pid --net --fork --kill-child sh -eu -c '
         root=$HPKIT_ROOT_DIR
         mount --make-rprivate /
         mount --bind "$root" "$root"
@@ -151,15 +168,23 @@ run_in() {
         mount -t tmpfs -o mode=0755 tmpfs "$root/src"
         mkdir -p "$root/out"
         [ -z "${HPKIT_OUT:-}" ] || mount --bind "$HPKIT_OUT" "$root/out"
-        tar -C "$HPKIT_TOP" --exclude=./.venv --exclude=./.git --exclude=__pycache__ --exclude="./.*_cache" -cf - . |
-            tar -C "$root/src" -xf -
+        # 1: a file changed or went while it was read.
+        { tar -C "$HPKIT_TOP" --exclude=./.venv --exclude=./.git --exclude=__pycache__ --exclude="./.*_cache" -cf - . ||
+            [ $? -eq 1 ] || touch "$root/run/unread"; } |
+            tar -C "$root/src" --no-same-owner --no-same-permissions -xf -
+        [ ! -e "$root/run/unread" ] || { echo "release: not all of $HPKIT_TOP could be read" >&2; exit 3; }
         ip link set lo up
         # Without an address besides 127.0.0.1 glibc answers getaddrinfo(NULL), which Slurm listens by, with nothing.
         ip address add 192.0.2.1/32 dev lo
-        unset HPKIT_TOP HPKIT_ROOT_DIR
         exec chroot "$root" env -i PATH=/opt/venv/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
-            TERM="${TERM:-dumb}" sh -c "cd /src && exec \"\$@\"" sh "$@"
-    ' sh "$@"
+            TERM="${TERM:-dumb}" python3 /src/scripts/first.py "$@"
+    ' sh "$@" <&0 9>&- &
+    child=$!
+    while :; do
+        code=0
+        wait "$child" || code=$?
+        kill -0 "$child" 2>/dev/null || exit "$code"
+    done
 }
 
 list() {
@@ -173,18 +198,23 @@ case "${1:-}" in
     make)
         [ $# -eq 2 ] || die "make one release: $0 make 24.11"
         need "$@"
+        apart "$@"
         make_root "$2"
         ;;
     run)
         [ $# -ge 3 ] || die "run a command on a release: $0 run 24.11 COMMAND…"
         need "$@"
+        apart "$@"
         shift
         run_in "$@"
         ;;
     clean)
         need "$@"
         for release in $(releases | cut -d' ' -f1); do
-            [ "${2:-$release}" != "$release" ] || remove "$ROOTS/$release" "$ROOTS/$release.part" "$ROOTS/$release.log"
+            [ "${2:-$release}" = "$release" ] && [ -d "$ROOTS" ] || continue
+            exec 9>"$ROOTS/.lock-$release"
+            flock -n 9 || die "the root for Slurm $release is in use"
+            remove "$ROOTS/$release" "$ROOTS/$release.part" "$ROOTS/$release.log"
         done
         ;;
     *)

@@ -13,6 +13,7 @@ import pytest
 
 STEERING = ("HPKIT_", "SLURM_", "SLURMD_", "SINFO_", "SQUEUE_", "SBATCH_", "SRUN_", "XDG_")
 OURS = ("/etc/hpkit", "/run/hpkit", "/var/run/hpkit", "/var/lib/hpkit")
+KEPT = ("HPKIT_SLURM_BIN",)  # which Slurm of this machine the clusters of the tests are made of
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
@@ -21,7 +22,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     """An empty home, an environment that steers nothing, and no connection that leaves this machine."""
     home = tmp_path_factory.mktemp("home")
     for name in list(os.environ):
-        if name.startswith(STEERING):
+        if name.startswith(STEERING) and name not in KEPT:
             monkeypatch.delenv(name)
     for name in ("NO_COLOR", "TERM", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)

@@ -23,8 +23,11 @@ from hpkit.slurm import hooked
 from hpkit.slurm.client import Client, Job
 
 SETTLE_S = 2.0  # root drains after its answer: at most drain.jitter_s and two calls of Slurm later
+JITTER_MAX_S = 10.0  # but nodes stand idle meanwhile
 POLL_S = 0.3
 UNREACHABLE = frozenset({"DOWN", "NOT_RESPONDING"})  # no epilog runs there that could fail
+# Measured on 26.05.5: neither Requeue=1 nor a requeue is accepted once such a job has ended.
+AGAIN_BY_HAND = "to run it again, submit it again"
 ENDING = OVER | AGAIN | {"COMPLETING", "EXPEDITING", "SPECIAL_EXIT"}
 
 Say = Callable[[str], None]
@@ -173,16 +176,17 @@ def _rejects(node: NodeFacts) -> bool:
 
 def _drained(client: Client, names: frozenset[str], rules: DrainConfig, pause: Pause, clock: Clock) -> Way:
     """By the exit code as soon as Slurm shows one of these nodes drained by hpkit. Raises SlurmError."""
-    until = clock() + rules.jitter_s + SETTLE_S
-    why = "no faulty node of it was drained in time"
+    until = clock() + min(rules.jitter_s, JITTER_MAX_S) + SETTLE_S
+    ledger = client.nodes()
+    shown = [node for node in ledger if node.name in names]
+    refused = [ownership.foreign(n) or budget.permit(n, ledger, rules, time.time()) for n in shown]
     while True:
-        ledger = client.nodes()
-        bad = [node for node in ledger if node.name in names and not node.flags & UNREACHABLE]
-        if mine := next((node.name for node in bad if ownership.ours(node)), ""):
+        up = [node for node in shown if not node.flags & UNREACHABLE]
+        if mine := next((node.name for node in up if ownership.ours(node)), ""):
             return Way(True, mine)
-        refused = [ownership.foreign(n) or budget.permit(n, ledger, rules, time.time()) for n in bad]
-        if all(refused):
-            return Way(False, f"hpkit may not drain it: {refused[0]}" if refused else why)
-        if clock() >= until:
-            return Way(False, why)
+        if refused and all(refused):
+            return Way(False, f"hpkit may not drain it: {refused[0]}")
+        if not up or clock() >= until:
+            return Way(False, "no faulty node of it was drained in time")
         pause(POLL_S)
+        shown = list(client.nodes(sorted(names)))

@@ -64,7 +64,7 @@ class Run(NamedTuple):
             say(
                 f"internal error after the step ({type(error).__name__}: {error}); keeping its exit code {ended.code}"
             )
-            self._end_for_good(None)
+            self._end_for_good(evidence.read_job(self.client, self.key.job)[0] or self.job)
             return ended.code
 
     def _note_start(self, argv: tuple[str, ...]) -> None:
@@ -110,14 +110,14 @@ class Run(NamedTuple):
         )
 
     def _stop(self, plan: Plan, ended: Ended, job: Job | None) -> int:
-        hint = f"; {requeue.by_hand(self.key.job)}" if plan.offer else ""
-        say(f"not requeued: {plan.why}{hint}")
+        job = job or evidence.read_job(self.client, self.key.job)[0] or self.job
+        again = expedite.AGAIN_BY_HAND if expedite.needs_switch(job) else requeue.by_hand(self.key.job)
+        say(f"not requeued: {plan.why}" + (f"; {again}" if plan.offer else ""))
         self._end_for_good(job)
         return self._code(plan, ended)
 
     def _end_for_good(self, job: Job | None) -> None:
         """See to it that an expedited job ends with our code, and is not held for it. Nothing to do for any other."""
-        job = job or evidence.read_job(self.client, self.key.job)[0] or self.job
         if expedite.needs_switch(job):
             expedite.switch_off(self.client, self.key.job, self.record, say=say)
 

@@ -179,9 +179,10 @@ class Pyslurm(Commands):
         if self._talk is None or not self._talk.alive:
             self._start(until)
         number, said = self._ask_worker(until, do, given)
-        if (
+        went_home = (
             said.failure == "ended" and said.rc == 0
-        ):  # it went home after a quiet minute, before it read the question
+        )  # after a quiet minute, the question not yet read
+        if went_home:
             self._start(until)
             number, said = self._ask_worker(until, do, given)
         if said.failure == "busy":

@@ -23,6 +23,12 @@ _KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "rate limit exceeded",
             "connection refused",
             "connection forced closed",
+            "connection reset",  # it died while it was asked
+            "not connected",
+            "connection abort",
+            "broken pipe",
+            "no route to host",
+            "network is unreachable",
             "authentication",
             "munge",
         ),

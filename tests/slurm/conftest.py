@@ -17,7 +17,7 @@ from hpkit.sandbox import ground, leftovers
 from hpkit.sandbox.cluster import Cluster
 
 QUEUE_S = 120  # a job whose node reported while the controller was away completes at the next reminder
-RECORDS = ("record.json", "past.json")
+RECORDS = ("record.json", "past.json", "released.json")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -24,23 +24,23 @@ PLAN = Plan(steps=24, save_every=4, step_s=0.3, save_s=0.3)
 Tell = Callable[[str, float], None]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def able(cluster: Cluster) -> None:
     """Only where the running Slurm can."""
     found = cluster.client.abilities()
     if not found.expedited_requeue:
         pytest.skip(
-            f"Slurm {found.release} has no expedited requeue, or it is not enabled: 25.11 and newer have it"
+            f"Slurm {found.release} has no expedited requeue; 25.11 and newer do, where it is enabled"
         )
 
 
 @pytest.fixture
-def jobs(cluster: Cluster) -> Iterator[Jobs]:
+def jobs(cluster: Cluster, able: None) -> Iterator[Jobs]:
     yield Jobs(cluster)
 
 
 @pytest.fixture
-def run(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Run]:
+def run(cluster: Cluster, able: None, request: pytest.FixtureRequest) -> Iterator[Run]:
     """A run in a folder of its own; its log is shown when the test fails."""
     made = Run(cluster, "".join(c if c.isalnum() else "-" for c in request.node.name), PLAN)
     yield made
@@ -85,6 +85,13 @@ def said(run: Run, *parts: str) -> None:
     lines = [line for line in run.log() if line.startswith("hp-srun:")]
     for part in parts:
         assert [line for line in lines if part in line], f"not said: {part}"
+
+
+def test_the_environment_asks_for_it_on_any_release(cluster: Cluster) -> None:
+    """As the template tells: a line in the script, or an option, is refused by releases that do not know it."""
+    script = "#!/bin/sh\n#SBATCH --requeue\n#SBATCH --hold\ntrue\n"
+    job = cluster.job(cluster.submit(script, env={"SBATCH_REQUEUE": "expedite"}))
+    assert job.requeue and job.expedited is cluster.client.abilities().expedited_requeue
 
 
 def test_the_exit_code_puts_the_job_back(run: Run, tell: Tell) -> None:

@@ -1,7 +1,7 @@
 """A package in pyslurm's place, with the attributes of 25.11 and any misbehaviour that is asked for.
 
 What it must do at which call stands in the JSON file that SLURM_CONF names: {"CALL": "hang" | "segv" | "exit" | "say" |
-"twice" | "home" | "error: text" | "fail: text"}. CALL is "import", "Nodes.load", "Job.load", "Jobs.load", "Config.load",
+"other" | "home" | "error: text" | "fail: text"}. CALL is "import", "Nodes.load", "Job.load", "Jobs.load", "Config.load",
 "Node.modify", "Job.modify", "Job.release"; "attributes" overrides attributes of nodes and jobs, and {"raise": text} as a
 value makes reading one fail. Every accepted write goes as a line to the file FAKE beside it.
 """
@@ -56,8 +56,9 @@ def does(call):
     if order == "home" and not os.path.exists(os.environ["SLURM_CONF"] + ".home"):
         open(os.environ["SLURM_CONF"] + ".home", "w").close()
         os._exit(0)
-    if order == "twice":
+    if order == "other":
         os.write(3, b'{"id": 0, "ok": []}\\n')
+        time.sleep(600)
     if order.startswith("error: "):
         raise RPCError(1800, order[7:])
     if order.startswith("fail: "):

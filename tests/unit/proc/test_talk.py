@@ -27,6 +27,9 @@ for line in sys.stdin:
         time.sleep(600)
     if word == "fill":
         print("x" * int(rest), end="")
+    if word == "last":
+        print("x" * int(rest), flush=True)
+        os._exit(0)
     if word == "env":
         rest = " ".join(f"{k}={v}" for k, v in sorted(os.environ.items()))
     if word == "err":
@@ -86,6 +89,12 @@ def test_it_ends_while_it_is_asked(words: str, rc: int) -> None:
     it = talk()
     said = ask(it, words)
     assert (said.failure, said.rc, said.line, it.alive) == ("ended", rc, b"", False)
+
+
+def test_the_answer_of_one_that_ended_right_after_it() -> None:
+    it = talk()
+    assert ask(it, "last 300000") == Said(b"x" * 300_000)
+    assert ask(it, "say x").failure == "ended"
 
 
 def test_it_ended_before_it_is_asked() -> None:

@@ -93,6 +93,12 @@ def test_a_drain_that_does_not_come_is_not_waited_for_longer_than_the_site_drain
     assert clock.now == pytest.approx(1 + expedite.SETTLE_S, abs=expedite.POLL_S)
 
 
+def test_nodes_do_not_stand_idle_for_a_site_that_drains_late(slurm: FakeSlurm) -> None:
+    clock = Time()
+    assert not chosen(slurm, clock=clock, rules=DrainConfig(jitter_s=60.0)).by_code
+    assert clock.now < expedite.JITTER_MAX_S + expedite.SETTLE_S + 2 * expedite.POLL_S
+
+
 def test_a_drain_that_the_budget_forbids_is_not_waited_for(slurm: FakeSlurm) -> None:
     clock = Time()
     found = chosen(slurm, clock=clock, rules=DrainConfig(max_nodes=0, max_share=0))
@@ -315,6 +321,7 @@ def test_an_expedited_job_whose_restarts_are_used_is_not_held(fake: FakeSrun) ->
     assert hp_srun(fake, *words, slurm=EXPEDITED).writes == [["requeue", "7", "None", "-"]]
     again = hp_srun(fake, *words, slurm=EXPEDITED, env={"SLURM_RESTART_COUNT": "1"})
     assert (again.code, again.writes, again.job) == (77, [["no_requeue", "7"]], [["FAILED"], 0])
+    assert "submit it again" in again.err and "scontrol requeue" not in again.err
 
 
 def test_our_own_failure_after_the_step_holds_no_expedited_job(fake: FakeSrun) -> None:

@@ -74,7 +74,11 @@ def test_jobs_that_have_ended_or_lie_elsewhere_are_not_on_a_node(tools: Tools, o
     orders.set(attributes={"jobs": rows})
     it = client(tools)
     assert [job.id for job in it.jobs_on("t1")] == ["1", "9_0"]
-    ended = {"id": 6, "state": "CANCELLED", "requeue_count": 9}  # it may be expedited: that does not matter any more
+    ended = {
+        "id": 6,
+        "state": "CANCELLED",
+        "requeue_count": 9,
+    }  # it may be expedited: that does not matter any more
     orders.set(version="25.11.7", attributes={"jobs": [*rows[1:3], ended]})
     assert client(tools).jobs_on("t1") == ()
     assert tools.calls == []
@@ -295,7 +299,7 @@ def test_what_the_library_prints_is_no_answer(tools: Tools, orders: Orders) -> N
 
 
 def test_an_answer_to_another_question_is_not_taken(tools: Tools, orders: Orders) -> None:
-    orders.set(Job_load="twice")  # descriptor 3 is where the worker answers
+    orders.set(Job_load="other")  # descriptor 3 is where the worker answers
     it = client(tools)
     it.node("t1")
     assert kind(it.job, "41") == "garbled"

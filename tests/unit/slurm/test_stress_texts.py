@@ -19,6 +19,9 @@ SEEN = [
     # nobody listens, or nobody answers
     ("slurm_load_node error: Unable to contact slurm controller (connect failure)", "unreachable"),
     ("slurm_load_jobs error: Socket timed out on send/recv operation", "unreachable"),
+    # it died while it was asked, or a backup was taking over
+    ("slurm_load_partitions error: Connection reset by peer", "unreachable"),
+    ("slurm_load_node error: Transport endpoint is not connected", "unreachable"),
     # a requeue does not tell why it had no answer
     ("Unexpected message received for job 5", "unreachable"),
     # another munge key: 22.05, then 24.11, then 26.05
@@ -58,6 +61,10 @@ SOURCE = [
     ("Rate limit exceeded, please retry later", "unreachable"),
     ("Slurm backup controller in standby mode", "unreachable"),
     ("Controller is in standby mode, try a different controller", "unreachable"),
+    ("slurm_load_jobs error: Broken pipe", "unreachable"),
+    ("slurm_load_jobs error: No route to host", "unreachable"),
+    ("slurm_load_jobs error: Network is unreachable", "unreachable"),
+    ("slurm_load_jobs error: Software caused connection abort", "unreachable"),
     ("Communication connection failure", "unreachable"),
     ("Message send failure", "unreachable"),
     ("Message receive failure", "unreachable"),
