@@ -4,8 +4,9 @@
 .PHONY: demo test test-slurm-all test-long smoke bench lint setup clean
 
 PYTHON := .venv/bin/python
-# A cluster needs root. Nothing of root's stays behind in the tree.
-AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo env PYTHONDONTWRITEBYTECODE=1)
+# A cluster needs root. Nothing of root's stays behind in the tree. sudo forgets the environment.
+AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || \
+	echo 'sudo env PYTHONDONTWRITEBYTECODE=1 HPKIT_ROOTS="$$HPKIT_ROOTS" HPKIT_MIRROR="$$HPKIT_MIRROR"')
 
 demo: setup
 	@$(AS_ROOT) .venv/bin/hpkit sandbox demo

@@ -27,7 +27,10 @@ VERSIONS = "slurmd -V; python -c 'import platform; print(platform.python_version
 
 
 class Row(NamedTuple):
-    """What came of one release; `passed` is -1 when the tests did not run to their end, `made` whether it has a root."""
+    """What came of one release; `passed` is -1 when the tests did not run to their end, `made` whether it has a root.
+
+    `code` is pytest's exit code: one that was interrupted leaves a report in which no test failed.
+    """
 
     release: str
     slurm: str
@@ -39,11 +42,12 @@ class Row(NamedTuple):
     recoveries: tuple[tuple[str, str], ...] = ()
     broken: tuple[str, ...] = ()
     made: bool = True
+    code: int = 0
 
     @property
     def good(self) -> bool:
-        """Whether tests ran and none failed."""
-        return self.passed > 0 and not self.failed
+        """Whether tests ran, all of them, and none failed."""
+        return self.passed > 0 and not self.failed and not self.code
 
 
 def main(args: Sequence[str]) -> int:
@@ -87,17 +91,17 @@ def run(release: str, words: Sequence[str]) -> Row:
         versions = subprocess.run(
             [RELEASE_SH, "run", release, "sh", "-c", VERSIONS], env=env, stdout=subprocess.PIPE, text=True
         ).stdout.split()
-        subprocess.run(
+        code = subprocess.run(
             [RELEASE_SH, "run", release, "python", "-m", "pytest", "tests/slurm"]
             + ["-q", "-p", "no:cacheprovider", "--junitxml=/out/junit.xml", *words],
             env=env,
-        )
+        ).returncode
         seconds = time.monotonic() - began
         slurm, python = (versions[-2], versions[-1]) if len(versions) > 1 else ("-", "-")
         report = Path(out, "junit.xml")
         if not report.is_file():
-            return Row(release, slurm, python, -1, 0, 0, seconds)
-        return count(Row(release, slurm, python, 0, 0, 0, seconds), ElementTree.parse(report).getroot())
+            return Row(release, slurm, python, -1, 0, 0, seconds, code=code)
+        return count(Row(release, slurm, python, 0, 0, 0, seconds, code=code), ElementTree.parse(report).getroot())
 
 
 def count(row: Row, root: ElementTree.Element) -> Row:
@@ -137,6 +141,8 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
             yield f"failed on {row.release}: {name}"
         if row.passed < 0:
             yield f"failed on {row.release}: {'the tests did not run' if row.made else 'its root was not made'}"
+        elif row.code and not row.broken:
+            yield f"failed on {row.release}: pytest ended with code {row.code}"
         for way, seconds in row.recoveries:
             yield f"{row.release}: from the fault to the step running again {seconds} s: {way}"
 

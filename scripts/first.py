@@ -1,4 +1,4 @@
-"""The first process in a root (scripts/release.sh): runs a command, buries what others leave, ends with its exit code.
+"""The first process in a root (scripts/release.sh): runs a command in a folder, buries what others leave, ends with its exit code.
 
 The kernel keeps signals from a first process that does not handle them, so the command cannot be it: ^C would not end
 it. And nobody would wait for the processes whose parents are gone.
@@ -13,16 +13,16 @@ from collections.abc import Sequence
 
 
 def main(words: Sequence[str]) -> int:
-    """The command's exit code, or 128 and the number of the signal that ended it."""
+    """The folder, then the command; gives its exit code, or 128 and the number of the signal that ended it."""
     child = os.fork()
     if not child:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background has it ignored
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)
         try:
-            os.chdir("/src")
-            os.execvp(words[0], list(words))
+            os.chdir(words[0])
+            os.execvp(words[1], list(words[1:]))
         except OSError as error:
-            print(f"{words[0]}: {error.strerror}", file=sys.stderr, flush=True)
+            print(f"{words[1]}: {error.strerror}", file=sys.stderr, flush=True)
             os._exit(127)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells the command itself
     while True:

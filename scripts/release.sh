@@ -148,6 +148,7 @@ run_in() {
     exec 9>"$ROOTS/.lock-$release"
     flock -s 9
     [ -d "$root" ] || die "the root for Slurm $release is gone: somebody removed it"
+    exec 3<&0  # a command in the background has none of its own
     child=""
     trap 'kill -KILL $child' TERM HUP
     trap : INT  # the command has had it too, and says when it is done
@@ -177,8 +178,8 @@ run_in() {
         # Without an address besides 127.0.0.1 glibc answers getaddrinfo(NULL), which Slurm listens by, with nothing.
         ip address add 192.0.2.1/32 dev lo
         exec chroot "$root" env -i PATH=/opt/venv/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
-            TERM="${TERM:-dumb}" python3 /src/scripts/first.py "$@"
-    ' sh "$@" <&0 9>&- &
+            TERM="${TERM:-dumb}" python3 /src/scripts/first.py /src "$@"
+    ' sh "$@" <&3 3<&- 9>&- &
     child=$!
     while :; do
         code=0
@@ -211,7 +212,8 @@ case "${1:-}" in
     clean)
         need "$@"
         for release in $(releases | cut -d' ' -f1); do
-            [ "${2:-$release}" = "$release" ] && [ -d "$ROOTS" ] || continue
+            [ "${2:-$release}" = "$release" ] || continue
+            [ -d "$ROOTS" ] || break
             exec 9>"$ROOTS/.lock-$release"
             flock -n 9 || die "the root for Slurm $release is in use"
             remove "$ROOTS/$release" "$ROOTS/$release.part" "$ROOTS/$release.log"

@@ -4,7 +4,7 @@
 # enabled: the sandbox runs daemons of its own.
 set -eu
 
-cd "$(dirname "$0")/.."
+CDPATH='' cd -- "$(dirname -- "$0")/.."
 
 PACKAGES="slurmctld slurmd slurm-client munge openssh-server gcc libc6-dev shellcheck python3 python3-venv"
 SERVICES="slurmctld slurmd munge ssh ssh.socket"

@@ -55,7 +55,8 @@ def report(where: Site) -> Result:
         rows += [*slurm_rows(able, config, choice), *way_rows(where, able, config)]
         rows += [Row("slurm.conf", *each) for each in hooked.advice(config, where.config.hooks, able)]
     except SlurmError as error:
-        rows.append(Row("Slurm", "bad", f"no answer: {error.message}", error.hint or unreached(where)))
+        hint = error.hint or unreached(where, error.kind)
+        rows.append(Row("Slurm", "bad", f"no answer: {error.message}", hint))
     failed = any(row.status == "bad" for row in rows)
     document = {
         "schema": SCHEMA,
@@ -74,14 +75,15 @@ def first(where: Site) -> Row:
     return Row("hpkit", "ok", f"{text}, mode {where.config.mode}")
 
 
-def unreached(where: Site) -> str:
-    """What to look at when Slurm does not answer."""
+def unreached(where: Site, kind: str) -> str:
+    """What to look at when Slurm does not answer; `kind` is that of the SlurmError."""
+    up = "is slurmctld up? try: scontrol ping; " if kind in ("unreachable", "timeout") else ""
     named, source = where.config.slurm.conf, "[slurm] conf"
     if not named:
         named, source = os.environ.get("SLURM_CONF", ""), "SLURM_CONF"
     if not named:
-        return "name slurm.conf: [slurm] conf in hpkit.toml, or SLURM_CONF"
-    return f"{source} is {named}" + ("" if os.path.isfile(named) else ", and there is no such file")
+        return f"{up}slurm.conf is the one that Slurm finds; another: [slurm] conf in hpkit.toml, or SLURM_CONF"
+    return f"{up}{source} is {named}" + ("" if os.path.isfile(named) else ", and there is no such file")
 
 
 def slurm_rows(able: Abilities, config: Mapping[str, str], choice: Choice) -> Iterator[Row]:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import click
 
 from hpkit import log
-from hpkit.commands.fleet_nodes import Step, budget_documents, client_of, for_each, names_of, result
+from hpkit.commands.fleet_nodes import (
+    Step,
+    budget_documents,
+    client_of,
+    for_each,
+    names_of,
+    read_back,
+    result,
+)
 from hpkit.commands.options import output
 from hpkit.commands.site import site
 from hpkit.config import DrainConfig
+from hpkit.errors import SlurmError
 from hpkit.policy import budget, ownership
 from hpkit.policy.verdict import one_line
 from hpkit.result import Result
@@ -45,10 +55,19 @@ def drain(client: Client, names: tuple[str, ...], reason: str, dry_run: bool, ru
         return _drain_one(client, node, text, dry_run)
 
     steps = for_each(client, names, act, dry_run)
-    uses = budget.uses(client.nodes(), rules, time.time(), groups=("",))
+    uses, note = _budget(client, rules)
     done = result(SCHEMA, steps, dry_run, reason=text, budget=budget_documents(uses))
-    note = f"budget: {len(uses[0].drained)} of {uses[0].limit} drains used within {rules.window_s / 60:g} minutes"
-    return done._replace(lines=[*done.lines, note])
+    return done._replace(lines=[*done.lines, f"budget: {note}"])
+
+
+def _budget(client: Client, rules: DrainConfig) -> tuple[Sequence[budget.Use], str]:
+    """The cluster's use of its budget, and in words; () when Slurm does not tell: what was drained is drained."""
+    try:
+        uses = budget.uses(client.nodes(), rules, time.time(), groups=("",))
+    except SlurmError as error:
+        return (), f"not known ({error.message})"
+    used, limit = len(uses[0].drained), uses[0].limit
+    return uses, f"{used} of {limit} drains used within {rules.window_s / 60:g} minutes"
 
 
 def _drain_one(client: Client, node: Node, text: str, dry_run: bool) -> Step:
@@ -60,7 +79,7 @@ def _drain_one(client: Client, node: Node, text: str, dry_run: bool) -> Step:
         return Step(node.name, "drained", text, True)
     client.drain(node.name, text)
     log.audit("drained", node=node.name, reason=text, by="hpkit drain")
-    after = client.node(node.name)
-    if not ownership.ours(after, text):
+    after, remark = read_back(client, node.name)
+    if after is not None and not ownership.ours(after, text):
         return Step(node.name, "lost", f"somebody else changed it at the same time: {after.reason}", False)
-    return Step(node.name, "drained", text, True)
+    return Step(node.name, "drained", text + remark, True)

@@ -23,6 +23,7 @@ class Step(NamedTuple):
     good: bool
 
 
+SILENT = ("unreachable", "timeout", "missing")
 Act = Callable[[Client, Node, bool], Step]
 
 
@@ -45,17 +46,29 @@ def names_of(words: Sequence[str]) -> tuple[str, ...]:
 def for_each(client: Client, names: Sequence[str], act: Act, dry_run: bool) -> list[Step]:
     """Do one thing to each node, each read just before; an unknown node or a refusal costs that node only.
 
-    Raises SlurmError when Slurm does not answer: nothing more can be done then.
+    When Slurm falls silent the nodes that are left are not asked for. Raises SlurmError when it did not answer at all.
     """
-    steps = []
-    for name in names:
+    steps: list[Step] = []
+    for at, name in enumerate(names):
         try:
             steps.append(act(client, client.node(name), dry_run))
         except SlurmError as error:
-            if error.kind in ("unreachable", "timeout", "missing"):
+            silent = error.kind in SILENT
+            if silent and not steps:
                 raise
-            steps.append(Step(name, error.kind, error.message, False))
+            steps.append(Step(name, error.kind, "; ".join(filter(None, (error.message, error.hint))), False))
+            if silent:
+                left = names[at + 1 :]
+                return [*steps, *(Step(n, "not-asked", "Slurm does not answer", False) for n in left)]
     return steps
+
+
+def read_back(client: Client, name: str) -> tuple[Node | None, str]:
+    """The node after a write that Slurm accepted; when it is silent now, None and a remark: the write stands."""
+    try:
+        return client.node(name), ""
+    except SlurmError as error:
+        return None, f" (not read back: {error.message})"
 
 
 def result(schema: str, steps: Sequence[Step], dry_run: bool, **more: Any) -> Result:

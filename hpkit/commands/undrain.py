@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hpkit import log
-from hpkit.commands.fleet_nodes import Step, client_of, for_each, names_of, result
+from hpkit.commands.fleet_nodes import Step, client_of, for_each, names_of, read_back, result
 from hpkit.commands.options import output
 from hpkit.commands.site import site
 from hpkit.policy import ownership
@@ -44,8 +44,9 @@ def _undrain_one(client: Client, node: Node, dry_run: bool) -> Step:
         return Step(node.name, "returned", node.reason, True)
     client.undrain(node.name)
     log.audit("returned", node=node.name, reason=node.reason, by="hpkit undrain")
-    after = client.node(node.name)
-    if after.flags & {"DRAIN", "FAIL"}:
+    after, remark = read_back(client, node.name)
+    if after is not None and after.flags & {"DRAIN", "FAIL"}:
         return Step(node.name, "lost", f"drained again at once: {after.reason}", False)
-    down = "; Slurm still has it DOWN" if "DOWN" in after.flags else ""
-    return Step(node.name, "returned", f"was: {node.reason}{down}", True)
+    if after is not None and "DOWN" in after.flags:
+        remark = "; Slurm still has it DOWN"
+    return Step(node.name, "returned", f"was: {node.reason}{remark}", True)

@@ -31,8 +31,8 @@ class Record(NamedTuple):
     `action` is the heaviest action of all the failures seen since; `checks` are the checks that must pass again, and
     `passes` counts rounds in a row in which they did. `reset_at` is the wall time of a device reset recorded since,
     `devices` the serial numbers known at the drain. `state` is "intended" until the drain was confirmed, "settled" once
-    it was seen when Slurm had saved it, so that no crash takes it back, and "rebuilt" when the record was made again from
-    the token in the reason: its ids are digests then, and compared by `token.same`.
+    it was seen when Slurm had saved it, so that no crash takes it back, and "rebuilt" when the record was made again
+    from the token in the reason: its ids are digests then, and compared by `token.same`.
     """
 
     node: str

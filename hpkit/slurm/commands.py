@@ -89,6 +89,8 @@ class Commands:
         """
         text = self._job_text(job_id)
         try:
+            if not text.endswith("\n\n"):  # an empty line behind each job
+                raise SlurmError("garbled", f"the answer about job {job_id} breaks off")
             return parse.job(text, job_id)
         except SlurmError as error:
             if error.kind != "garbled" or not self.reads_json():

@@ -30,6 +30,7 @@ _NO_VALUE = (
     0xFFFFFFFE,
     0xFFFFFFFFFFFFFFFE,
 )  # NO_VAL, NO_VAL64, and what became of them in signed numbers
+_MOST = 0xFFFFFFFFFFFFFFFF  # Slurm's numbers have 64 bits
 _ABSENT: tuple[object, ...] = (None, "", [], {})
 
 Record = Mapping[str, Any]
@@ -59,7 +60,10 @@ def _records(text: str, asked: str) -> list[Record]:
     jobs = document.get("jobs") if isinstance(document, dict) else None
     if not isinstance(jobs, list) or not all(isinstance(each, dict) for each in jobs):
         raise SlurmError("garbled", f"the document about job {asked} has no list of jobs")
-    told = [_complaint(each) for each in document.get("errors") or ()]
+    errors = document.get("errors")
+    if not isinstance(errors, list) and errors not in _ABSENT:
+        raise _strange("list of errors", errors)
+    told = [_complaint(each) for each in errors or ()]
     if told:
         raise refusal("; ".join(told))
     return [each for each in jobs if _number(each, "job_id")]  # 0: the double of a job of another cluster
@@ -171,7 +175,7 @@ def _number(record: Record, key: str) -> int | None:
         return INFINITE if value > 0 else None
     if value in _ABSENT or value in _NO_VALUE:
         return None
-    if not isinstance(value, (int, float)) or value != int(value) or value < 0:
+    if not isinstance(value, (int, float)) or value != int(value) or not 0 <= value <= _MOST:
         raise _strange(key, value)
     return int(value)
 

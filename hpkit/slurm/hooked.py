@@ -12,6 +12,8 @@ from hpkit.slurm.abilities import Abilities, words
 # HealthCheckProgram is killed then (slurmd.c), where HealthCheckTimeout does not say otherwise.
 HEALTH_LIMIT_S = 60.0
 NONE_FROM = 65533  # an unset PrologEpilogTimeout is shown as the highest 16-bit numbers
+EXTRA_S = 60.0  # node/verdict.py: a verdict is valid for two intervals and this
+ONCE = ("START_ONLY", "REBOOT_ONLY")  # 25.11 and 26.05; slurmctld then asks for no rounds (controller.c)
 SCRIPTS = {"Prolog": "hpkit", "Epilog": "hpkit", "HealthCheckProgram": "hpkit-health"}
 
 
@@ -102,13 +104,20 @@ def _health(config: Mapping[str, str], hooks: HooksConfig) -> Iterator[Advice]:
             f"set it to {hooks.interval_s:g}, hooks.interval_s in hpkit.toml",
         )
     elif every_s != hooks.interval_s:
+        valid_s = 2 * hooks.interval_s + EXTRA_S
         yield Advice(
-            "bad" if every_s > hooks.interval_s else "warn",
+            "bad" if every_s > valid_s else "warn",
             f"HealthCheckInterval is {every_s:g} s, hooks.interval_s in hpkit.toml {hooks.interval_s:g} s",
-            "make them equal: a verdict is trusted for twice that time",
+            f"make them equal: the prolog trusts a verdict for {valid_s:g} s",
         )
-    states = config.get("HealthCheckNodeState", "ANY")
-    if "ANY" not in states.upper().split(","):
+    states = config.get("HealthCheckNodeState", "") or "ANY"
+    if states.upper() in ONCE:
+        yield Advice(
+            "bad",
+            f"HealthCheckNodeState is {states}: no background rounds run",
+            "set HealthCheckNodeState=ANY",
+        )
+    elif "ANY" not in states.upper().split(","):
         yield Advice(
             "warn",
             f"only nodes in state {states} are looked at",

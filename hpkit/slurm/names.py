@@ -10,10 +10,12 @@ from hpkit.errors import SlurmError, UsageError
 from hpkit.slurm.client import Client, Node
 
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")
-WRITABLE_JOB = re.compile(r"\d+(?:_\d+|\+\d+)?\Z")
+_ID = "[0-9]{1,10}"  # 32 bits
+WRITABLE_JOB = re.compile(rf"{_ID}(?:_{_ID}|\+{_ID})?\Z")
 
 _JOB = re.compile(
-    r"(?P<job>\d+)(?:_(?:(?P<task>\d+)|\[(?P<tasks>[\d,:%-]+)\])|\+(?P<het>\d+))?(?:\.(?P<step>\w+(?:\+\d+)?))?\Z"
+    rf"(?P<job>{_ID})(?:_(?:(?P<task>{_ID})|\[(?P<tasks>[0-9,:%-]+)\])|\+(?P<het>{_ID}))?"
+    r"(?:\.(?P<step>\w+(?:\+\d+)?))?\Z"
 )
 
 
@@ -98,7 +100,7 @@ def _ranges(text: str, whole: str) -> tuple[int, ...]:
     """The numbers in `1,4-6%2` or `0-8:4`; raises UsageError."""
     found: list[int] = []
     for part in text.partition("%")[0].split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
+        match = re.fullmatch(rf"({_ID})(?:-({_ID})(?::({_ID}))?)?", part)
         if (
             match is None
             or int(match[2] or match[1]) - int(match[1]) not in range(1 << 22)

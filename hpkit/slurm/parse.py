@@ -9,6 +9,7 @@ imitates Slurm's output, and the answer is "garbled". Order and spelling: Slurm'
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TypeVar
 
@@ -52,6 +53,10 @@ _JOB_PARTS = tuple(
         r"\sMinCPUsNode=\d+ MinMemory\w+=\S+ MinTmpDiskNode=\S+(?: MemUpdate=\S+)?\s+"
         r"Features=(?P<features>[^\n=]*) DelayBoot=",
     )
+)
+# A text inside of a part (the label of mcs/label is the user's own) must not bring along another one of its fields.
+_JOB_FIELDS = tuple(
+    re.compile(rf"\s({'|'.join(re.findall('([A-Za-z_:]+)=', part.pattern))})=") for part in _JOB_PARTS
 )
 _NODES_PART = 5  # the allocated nodes; behind them, before the number of nodes, stands the batch host
 _LAST_USER_LINE = "StdOut="  # of the texts that most jobs have; what comes later is printed by few
@@ -99,6 +104,8 @@ class Nodes:
 
     def close(self) -> tuple[Node, ...]:
         """All nodes, in Slurm's order."""
+        if self._lines and self._lines[-1]:  # Slurm ends each node with an empty line
+            self._wrong = self._wrong or f"the answer breaks off: {_short(self._lines[-1])}"
         self._flush()
         if self._wrong:
             raise SlurmError("garbled", self._wrong)
@@ -176,7 +183,12 @@ def _node(text: str) -> Node:
 
 
 def _count(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() else 0
+    return int(text) if _digits(text) else 0
+
+
+def _digits(text: str) -> bool:
+    """Whether this is a number as Slurm writes one; 64 bits have at most 20 digits."""
+    return text.isascii() and text.isdecimal() and len(text) <= 20
 
 
 def _field(text: str, key: str) -> str:
@@ -225,7 +237,13 @@ def job(text: str, asked: str) -> Job:
     if head is None:
         raise SlurmError("garbled", f"no answer about job {asked}: {_short(text)}")
     _same(head, asked)
-    fields = _job_fields(text, head.end(), asked)
+    try:
+        return _job(head, _job_fields(text, head.end(), asked))
+    except (ValueError, OverflowError) as error:  # a number that Slurm has not written
+        raise _apart(asked) from error
+
+
+def _job(head: re.Match[str], fields: Mapping[str, str]) -> Job:
     size = float(fields["num"]) * (1024 if fields["unit"] else 1)
     array, task = head["array"] or "", head["task"] or ""
     return Job(
@@ -256,32 +274,38 @@ def job(text: str, asked: str) -> Job:
 def queue_line(line: str) -> Job:
     """A job from a line of `squeue --format %F|%K|%A|%U|%T|%P|%N|%B|%D`."""
     words = line.split("|")
-    if len(words) != 9 or not all(words[at].isdigit() for at in (0, 2, 3, 8)):
+    if len(words) != 9 or not all(_digits(words[at]) for at in (0, 2, 3, 8)):
         raise SlurmError("garbled", f"squeue printed {_short(line)}")
     array, task, ident, user_id, state, partition, nodes, host, num = words
     return Job(
-        id=f"{array}_{task}" if task.isdigit() else ident,
+        id=f"{array}_{task}" if _digits(task) else ident,
         user_id=int(user_id),
         flags=job_flags(state),
         partition=partition,
         nodes=given(nodes),
         batch_host=given(host),
         num_nodes=int(num),
-        array_job_id=array if task.isdigit() else "",
-        array_task_id=task if task.isdigit() else "",
+        array_job_id=array if _digits(task) else "",
+        array_task_id=task if _digits(task) else "",
     )
 
 
 def _job_fields(text: str, start: int, asked: str) -> dict[str, str]:
     """The named fields of all parts; each part must be there once, after the one before it."""
     fields: dict[str, str] = {}
-    ends = [start]
+    starts, ends = [], [start]
     for part in _JOB_PARTS:
         matches = list(part.finditer(text, start))
         if len(matches) != 1 or matches[0].start() < ends[-1] - 1:
             raise _apart(asked)
+        starts.append(matches[0].start())
         ends.append(matches[0].end())
         fields.update(matches[0].groupdict())
+    # Behind the last part stands the user's text.
+    for names, begin, end in zip(_JOB_FIELDS, starts, [at + 1 for at in starts[1:]] + ends[-1:], strict=True):
+        found = names.findall(text, begin, end)
+        if len(found) != len(set(found)):
+            raise _apart(asked)
     hosts = _BATCH_HOST.findall(text, ends[_NODES_PART] - 1, ends[_NODES_PART + 1])
     if len(hosts) > 1:
         raise _apart(asked)

@@ -45,7 +45,8 @@ def ways(able: Abilities, config: Mapping[str, str], hooks: Hooks, begin_in_s: i
 def expedited(able: Abilities) -> Way:
     """Slurm's own fast way: keeps the job's other nodes and puts it before all others."""
     if able.expedited_requeue:
-        return Way(EXPEDITED, True, "submit with sbatch --requeue=expedite; the job keeps its healthy nodes")
+        text = "runs again before all other jobs, at once; with hpkit's epilog it keeps its healthy nodes"
+        return Way(EXPEDITED, True, text, "submit with SBATCH_REQUEUE=expedite sbatch …")
     if able.knows_expedited:
         hint = "add enable_expedited_requeue to SlurmctldParameters in slurm.conf"
         return Way(EXPEDITED, False, "not enabled", hint)

@@ -252,11 +252,12 @@ def test_what_an_administrator_did_to_a_node_stays(cluster: Cluster, state: str)
 
 
 def hpkit(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
-    """An administrator's hpkit command."""
+    """An administrator's hpkit command, with the nodes' configuration, which says where this Slurm is."""
     import sys
 
     code = "import sys; from hpkit.cli import main; sys.exit(main())"
-    env = {**os.environ, "SLURM_CONF": cluster.state.conf}
+    config = f"{paths(cluster.state.node('n1')).etc}/hpkit.toml"
+    env = {**os.environ, "SLURM_CONF": cluster.state.conf, "HPKIT_CONFIG": config}
     return subprocess.run(
         [sys.executable, "-c", code, *words], env=env, capture_output=True, text=True, timeout=60
     )

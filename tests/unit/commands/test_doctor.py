@@ -100,6 +100,7 @@ def test_a_silent_slurm(slurm: FakeSlurm, tmp_path: Path, kind: str) -> None:
         ("", "", "[slurm] conf in hpkit.toml, or SLURM_CONF"),
         ("/no/such", "/other", "[slurm] conf is /no/such, and there is no such file"),
         ("", "/no/such", "SLURM_CONF is /no/such, and there is no such file"),
+        ("", "", "is slurmctld up? try: scontrol ping; slurm.conf is the one that Slurm finds"),
     ],
 )
 def test_what_to_look_at(

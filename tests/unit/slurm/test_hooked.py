@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpkit.config import HooksConfig
+from hpkit.node import verdict
 from hpkit.slurm import hooked
 from hpkit.slurm.abilities import Abilities
 
@@ -58,7 +59,12 @@ def test_a_list_of_prologs() -> None:
         ({"PrologTimeout": "5 sec"}, "bad", "PrologTimeout is 5 s"),
         ({"HealthCheckInterval": "0 sec"}, "bad", "no background rounds"),
         ({"HealthCheckInterval": "600 sec"}, "bad", "600 s"),
+        ({"HealthCheckInterval": "181 sec"}, "bad", "181 s"),
+        ({"HealthCheckInterval": "90 sec"}, "warn", "90 s"),
         ({"HealthCheckInterval": "30 sec"}, "warn", "30 s"),
+        ({"HealthCheckNodeState": "START_ONLY"}, "bad", "no background rounds"),
+        ({"HealthCheckNodeState": "REBOOT_ONLY"}, "bad", "no background rounds"),
+        ({"HealthCheckNodeState": "NONDRAINED_IDLE"}, "warn", "NONDRAINED_IDLE"),
         ({"HealthCheckNodeState": "IDLE"}, "warn", "state IDLE"),
         ({"HealthCheckNodeState": "CYCLE,IDLE"}, "warn", "CYCLE,IDLE"),
         ({"HealthCheckTimeout": "40 sec"}, "bad", "killed after 40 s"),
@@ -75,12 +81,19 @@ def test_what_would_hurt(changes: dict[str, str], status: str, says: str) -> Non
         {"PrologFlags": "Alloc,Contain,DeferBatch"},
         {"PrologEpilogTimeout": "60", "PrologTimeout": "15 sec"},
         {"PrologEpilogTimeout": "10", "PrologTimeout": "15 sec", "EpilogTimeout": "30 sec"},
-        {"HealthCheckNodeState": "ANY,CYCLE"},
+        {"HealthCheckNodeState": "CYCLE,ANY"},
+        {"HealthCheckNodeState": ""},
+        {"PrologEpilogTimeout": "0"},
+        {"PrologEpilogTimeout": "65535"},
         {"HealthCheckTimeout": "0 sec"},
     ],
 )
 def test_what_is_fine(changes: dict[str, str]) -> None:
     assert worst(**changes) == []
+
+
+def test_a_verdict_is_valid_as_long_as_this_says() -> None:
+    assert hooked.EXTRA_S == verdict.EXTRA_S
 
 
 def test_a_health_program_that_is_not_ours_is_not_judged() -> None:

@@ -14,6 +14,7 @@ from hpkit.config import SlurmConfig
 from hpkit.errors import SlurmError
 from hpkit.slurm.commands import Commands
 from hpkit.slurm.refusals import kind_of, refusal
+from tests.support.hostile import HOSTILE
 
 SEEN = [
     # nobody listens, or nobody answers
@@ -74,16 +75,7 @@ SOURCE = [
     ("Connection timed out establishing", "unreachable"),
     ("Unable to contact slurm controller (shutdown failure)", "unreachable"),
 ]
-HOSTILE = {
-    "SLURM_CONF": "/etc/slurm/slurm.conf",
-    **dict.fromkeys(
-        "SLURM_CLUSTERS SLURM_CLUSTER_NAME SLURM_WORKING_CLUSTER SLURM_FEDERATION SLURM_LOCAL SLURM_TIME_FORMAT "
-        "SCONTROL_ALL SCONTROL_FEDERATION SCONTROL_FUTURE SCONTROL_SIB SCONTROL_SIBLING SQUEUE_ALL SQUEUE_ARRAY "
-        "SQUEUE_CLUSTERS SQUEUE_FEDERATION SQUEUE_FORMAT SQUEUE_FORMAT2 SQUEUE_NAMES SQUEUE_PARTITION SQUEUE_SIBLING "
-        "SQUEUE_SORT SQUEUE_STATES SQUEUE_USERS SINFO_FORMAT SINFO_PARTITION SLURM_BITSTR_LEN SLURM_JSON SLURM_YAML".split(),
-        "elsewhere",
-    ),
-}
+ENV = {**HOSTILE, "SLURM_CONF": "/etc/slurm/slurm.conf"}
 
 
 @pytest.mark.parametrize(("told", "kind"), SEEN + SOURCE)
@@ -115,7 +107,7 @@ def tools(folder: Path, script: str) -> Commands:
     for name in ("scontrol", "squeue"):
         (folder / name).write_text(f"#!/bin/sh\n{script}\n")
         (folder / name).chmod(0o755)
-    return Commands(SlurmConfig(bin=str(folder), timeout_s=0.5), trusted_only=False, environ=HOSTILE)
+    return Commands(SlurmConfig(bin=str(folder), timeout_s=0.5), trusted_only=False, environ=ENV)
 
 
 def raised(call: Callable[..., object], *args: object) -> SlurmError:

@@ -19,7 +19,7 @@ def table(config: dict[str, str], hooks: ways.Hooks = ALL) -> dict[str, ways.Way
         ("22.05.8", "enable_expedited_requeue", False, "22.05.8 has none"),
         ("25.05.3", "enable_expedited_requeue", False, "25.05.3 has none"),
         ("25.11.0", "", False, "not enabled"),
-        ("25.11.0", "idle_on_node_suspend,Enable_Expedited_Requeue", True, "--requeue=expedite"),
+        ("25.11.0", "idle_on_node_suspend,Enable_Expedited_Requeue", True, "before all other jobs"),
         ("26.05.5", "enable_expedited_requeue", True, "keeps its healthy nodes"),
         ("", "enable_expedited_requeue", False, "has none"),
     ],
