@@ -46,6 +46,7 @@ def main() -> int:
         def over(name: str) -> Client:
             return connect(config._replace(backend=name), trusted_only=False)
 
+        time.sleep(1.1)  # what is submitted in slurmctld's first second might be from before
         jobs = [cluster.submit(SLEEP, "--output=/dev/null", "--nodelist=n1") for _ in range(JOBS)]
         for job in jobs:
             cluster.wait(job, "RUNNING")

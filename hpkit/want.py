@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from hpkit.host import Host
 
 DMI = "/sys/class/dmi/id"
-GRES = "/etc/slurm/gres.conf"
+# The second where slurmctld hands it out ("configless").
+GRES = ("/etc/slurm/gres.conf", "/run/slurm/conf/gres.conf")
 FOREIGN = ("/dev/dri/", "/dev/kfd", "/dev/neuron", "/dev/accel", "nvidia-caps")
 """Devices that gres.conf may call `gpu` and that are no whole NVIDIA GPU: AMD, Intel, Trainium, MIG parts."""
 
@@ -54,7 +55,7 @@ def product(host: Host) -> str:
 def gres_gpus(host: Host, slurm: SlurmConfig) -> int | None:
     """How many GPUs gres.conf gives to this node; None when it does not say (no file, AutoDetect alone, MIG parts)."""
     beside = os.path.join(os.path.dirname(slurm.conf), "gres.conf") if slurm.conf else ""
-    for path in filter(None, (slurm.gres_conf, beside, GRES)):
+    for path in filter(None, (slurm.gres_conf, beside, *GRES)):
         data = host.read(path)
         if not isinstance(data, Unread):
             return _gres_count(data.decode("utf-8", "replace"), host.node)

@@ -147,7 +147,7 @@ def by_code(job_id: str, code: int, way: Way) -> str:
     """What is said when Slurm is left to it."""
     return (
         f"expedited requeue: ending with code {code}; Slurm puts job {job_id} back at once and before all others, "
-        f"because {way.why} is drained and its epilog fails"
+        f"because {way.why} is drained and its epilog fails (should it be held all the same: scontrol release {job_id})"
     )
 
 

@@ -58,11 +58,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         source = _source(command, chosen)
     except HpkitError as error:
         say(error.message + (f" ({error.hint})" if error.hint else ""))
+        _end_unheld(env)
         return EXIT_USAGE
     except Exception as error:  # noqa: BLE001  # the rule above all: our own failure must not cost the job
         say(f"cannot prepare the step ({type(error).__name__}: {error}); running srun as it is")
         return _become(placeholders.fill(command, Source()), Source(), env)
     return _go(command, chosen, source, env)
+
+
+def _end_unheld(env: dict[str, str]) -> None:
+    """See to it that Slurm does not hold an expedited job for a mistake in our command line."""
+    if not env.get("SLURM_JOB_ID"):
+        return
+    try:
+        from hpkit.resume.run import end_before_step
+
+        end_before_step(env)
+    except Exception as error:  # noqa: BLE001  # the mistake was told, and its code must come out
+        say(f"Slurm could not be asked about the job ({type(error).__name__}: {error})")
 
 
 def _go(command: Command, chosen: Settings, source: Source, env: dict[str, str]) -> int:

@@ -80,6 +80,8 @@ class Run(NamedTuple):
         say(f"the step failed with exit code {ended.code}{where} after {after}; asking the nodes")
         found = self._evidence(ended, inbox)
         cause = judge(found)
+        if cause.kind != "scheduler":  # an hp-srun beside us may have switched the requeue off meanwhile
+            found = found._replace(job=expedite.switch_on_again(self.client, found.job, self.record, say=say))
         plan = self._plan(cause, found)
         facts = {"code": ended.code, "cause": cause.kind, "nodes": cause.nodes, "why": cause.why}
         asked_s = round(time.time() - ended.ended, 3)
@@ -204,6 +206,20 @@ def prepare(command: Command, settings: Settings, source: Source, env: Mapping[s
     run = Run(command, settings, source, env, client, key, record, past, batch, job, site.drain)
     _announce(run)
     return run
+
+
+def end_before_step(env: Mapping[str, str]) -> None:
+    """For a mistake that no restart mends: an expedited job ends with our code, or its user is told what will be."""
+    key = attempts.key_of(env)
+    client = reach(site_of(env).slurm, env)
+    if not expedite.needs_switch(evidence.read_job(client, key.job)[0]):
+        return
+    batch = requeue.find_batch(proc.ancestors(), os.getuid(), env.get("SLURM_JOB_ID", ""))
+    if expedite.hindrance(batch):  # what comes after us in the script may need the requeue
+        say(expedite.left(key.job))
+        return
+    record = attempts.Record(key, (attempts.home_folder(env),), _number(env.get("SLURM_RESTART_COUNT", "")))
+    expedite.switch_off(client, key.job, record, say=say)
 
 
 def _open_record(

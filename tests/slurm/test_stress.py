@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -209,3 +210,56 @@ def test_a_drain_that_slurmctld_lost_is_no_persons_undrain(cluster: Cluster, sil
     assert health(cluster, "n3") == 0
     again = cluster.node("n3")
     assert "DRAIN" in again.flags and again.reason.startswith(kept.reason)
+
+
+def running_step(cluster: Cluster) -> tuple[str, str, Callable[[], None]]:
+    """A job whose step runs on two nodes and is saved; its number, its second node, and what makes the step fail there."""
+    flag = Path(cluster.folder, "home", f"flag-{os.urandom(4).hex()}")
+    job = cluster.submit(f"#!/bin/bash\nhp-srun --auto-resume {TASK.replace('{flag}', str(flag))}\n", *TWO)
+    cluster.until(lambda: log(cluster, job), lambda text: "task 1 attempt 1" in text, 60, "the step")
+    bad = cluster.client.hostnames(cluster.job(job).nodes)[1]
+    time.sleep(7)  # slurmctld saves its state at most once in five seconds
+
+    def fail() -> None:
+        cluster.brk(bad, "gpu-lost")
+        flag.touch()
+        flag.chmod(0o644)
+
+    return job, bad, fail
+
+
+def log(cluster: Cluster, job: str) -> str:
+    path = Path(cluster.folder, "home", f"slurm-{job}.out")
+    return path.read_text() if path.exists() else ""
+
+
+def survived(cluster: Cluster, job: str, bad: str, cause: str) -> None:
+    """It ran again once, on other nodes, for that cause."""
+    done = cluster.wait(job, OVER, 250)
+    text = log(cluster, job)
+    print(text)
+    assert (done.restarts, done.flags) == (1, {"COMPLETED"})
+    assert f"cause: {cause}" in text and bad in text
+    assert bad not in cluster.client.hostnames(done.nodes)
+
+
+@pytest.mark.long
+def test_a_step_that_fails_while_slurmctld_comes_back_is_blamed_on_its_node(cluster: Cluster) -> None:
+    """In the first seconds no node has registered, and Slurm refuses the step that asks them."""
+    job, bad, fail = running_step(cluster)
+    crash(cluster)
+    time.sleep(2.0)
+    comes_back(cluster)
+    fail()
+    survived(cluster, job, bad, "hardware")
+
+
+@pytest.mark.long  # srun itself needs a minute to end a step without the controller
+@pytest.mark.parametrize("away_s", [20.0, 80.0])
+def test_a_step_that_fails_while_slurmctld_is_away_is_survived(cluster: Cluster, away_s: float) -> None:
+    job, bad, fail = running_step(cluster)
+    crash(cluster)
+    fail()
+    time.sleep(away_s)
+    comes_back(cluster)
+    survived(cluster, job, bad, "hardware")

@@ -368,3 +368,33 @@ def test_dry_run_tells_of_an_expedited_job(fake: FakeSrun, shell: bool, part: st
     assert ran.code == 0 and ran.writes == [] and part in ran.out
     assert "requeue incomplete 7" in ran.out and "starttime" not in ran.out
     assert "scontrol update jobid=7 requeue=0" in ran.out
+
+
+def test_a_step_beside_one_that_switched_off_is_requeued_all_the_same(fake: FakeSrun) -> None:
+    """Two hp-srun at once in one script: the program of one has a bug, the node of the other fails."""
+    fake.step("exit 3")
+    fake.answers(document("n1"), document("n2"))
+    hp_srun(fake, "--auto-resume", "p", slurm=EXPEDITED)
+    fake.step("exit 9")
+    fake.answers(*UNHEALTHY)
+    ran = hp_srun(fake, "--auto-resume", "p", slurm={**BY_CODE, "shell": False, "off_at_end": True})
+    assert ran.writes == [["allow_requeue", "7"], ["requeue", "7", "None", "-"]]
+    assert (ran.code, ran.job) == (9, [["PENDING"], 1])
+
+
+@pytest.mark.parametrize("shell", [True, False])
+def test_a_mistake_in_the_command_line_holds_no_expedited_job_unsaid(fake: FakeSrun, shell: bool) -> None:
+    ran = hp_srun(fake, "--hp-max-restarts=x", "p", slurm={**EXPEDITED, "shell": shell})
+    assert ran.code == 3 and "--hp-max-restarts" in ran.err and fake.calls == []
+    if shell:
+        assert (ran.writes, ran.job) == ([["no_requeue", "7"]], [["FAILED"], 0])
+    else:
+        assert (ran.writes, ran.job) == ([], [["REQUEUE_HOLD"], 1])
+        assert "scontrol release 7" in ran.err
+
+
+def test_a_mistake_in_the_command_line_asks_nothing_more_of_other_jobs(fake: FakeSrun) -> None:
+    ran = hp_srun(fake, "--hp-max-restarts=x", "p", slurm={})
+    assert (ran.code, ran.writes, ran.err.count("\n")) == (3, [], 1)
+    away = hp_srun(fake, "--hp-max-restarts=x", "p", slurm={**EXPEDITED, "break": True})
+    assert away.code == 3 and "--hp-max-restarts" in away.err and "Traceback" not in away.err

@@ -58,6 +58,14 @@ if facts.get("shell"):
 slurm.settings.update(facts.get("settings", {}))
 for name, reason in facts.get("drained", {}).items():
     slurm.put(name, flags="MIXED+DRAIN", reason=reason, by="root")
+if facts.get("off_at_end"):  # another hp-srun of the script switches the requeue off while our step runs
+    import hpkit.resume.run
+    supervise = hpkit.resume.run.supervise
+    def switched_off(*args, **kwargs):
+        ended = supervise(*args, **kwargs)
+        slurm.queue["7"] = slurm.queue["7"]._replace(requeue=False)
+        return ended
+    hpkit.resume.run.supervise = switched_off
 if facts.get("bad_judge"):
     import hpkit.resume.run
     hpkit.resume.run.judge = None
