@@ -101,7 +101,9 @@ def run(release: str, words: Sequence[str]) -> Row:
         report = Path(out, "junit.xml")
         if not report.is_file():
             return Row(release, slurm, python, -1, 0, 0, seconds, code=code)
-        return count(Row(release, slurm, python, 0, 0, 0, seconds, code=code), ElementTree.parse(report).getroot())
+        return count(
+            Row(release, slurm, python, 0, 0, 0, seconds, code=code), ElementTree.parse(report).getroot()
+        )
 
 
 def count(row: Row, root: ElementTree.Element) -> Row:

@@ -1,7 +1,7 @@
-"""The first process in a root (scripts/release.sh): runs a command in a folder, buries what others leave, ends with its exit code.
+"""The first process in a root (scripts/release.sh): runs a command in a folder and ends with its exit code.
 
-The kernel keeps signals from a first process that does not handle them, so the command cannot be it: ^C would not end
-it. And nobody would wait for the processes whose parents are gone.
+It buries the processes whose parents are gone, as somebody must. And the kernel keeps signals from a first process
+that does not handle them, so the command cannot be it: ^C would not end it.
 """
 
 from __future__ import annotations

@@ -76,11 +76,13 @@ make_root() {
     root=$ROOTS/$1
     mkdir -p "$ROOTS"
     exec 9>"$ROOTS/.lock-$1"
-    flock 9
-    if [ "$(stamp "$1" "$suite")" = "$(cat "$root/etc/hpkit-root" 2>/dev/null || :)" ]; then
-        exec 9>&-
-        return 0
-    fi
+    for way in -s -x; do  # those that run in it share the lock
+        flock "$way" 9
+        if [ "$(stamp "$1" "$suite")" = "$(cat "$root/etc/hpkit-root" 2>/dev/null || :)" ]; then
+            exec 9>&-
+            return 0
+        fi
+    done
     say "making the root for Slurm $1 (Debian $suite) in $root"
     remove "$root" "$root.part"
     bootstrap "$suite" "$root.part" >"$ROOTS/$1.log" 2>&1 ||

@@ -82,7 +82,9 @@ def unreached(where: Site, kind: str) -> str:
     if not named:
         named, source = os.environ.get("SLURM_CONF", ""), "SLURM_CONF"
     if not named:
-        return f"{up}slurm.conf is the one that Slurm finds; another: [slurm] conf in hpkit.toml, or SLURM_CONF"
+        return (
+            f"{up}slurm.conf is the one that Slurm finds; another: [slurm] conf in hpkit.toml, or SLURM_CONF"
+        )
     return f"{up}{source} is {named}" + ("" if os.path.isfile(named) else ", and there is no such file")
 
 

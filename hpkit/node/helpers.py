@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable
+from itertools import chain, repeat
 
 from hpkit import files, log
 from hpkit.errors import SlurmError
@@ -18,6 +19,9 @@ from hpkit.slurm.client import Client, Job
 
 WATCH_S = 90.0  # the epilogs of all nodes, PrologEpilogTimeout included, are usually over by then
 POLL_S = 0.5
+# A node that dies before its epilog keeps the job completing until Slurm gives it up: SlurmdTimeout (300 s unless the
+# site says otherwise) and a ping later. An expedited job is held then (measured on 26.05.5).
+SLOW_S, SLOW_POLL_S = 1800.0, 5.0
 FAR_S = 3600.0  # Slurm's own delay after a requeue is minutes; a later begin time is somebody's wish
 RELEASED_MAX = 256
 HELD = "launch failed"
@@ -93,7 +97,7 @@ def after_failure(
         asked = True
         return _release(client, paths, name, mark, "held by Slurm, though its owner suspected this node")
 
-    return _watch(client, name, look, watch_s, pause)
+    return _watch(client, name, look, watch_s, pause, SLOW_S)
 
 
 def _help(client: Client, name: str, job: Job, uids: frozenset[int], start: bool = True) -> str:
@@ -106,10 +110,21 @@ def _help(client: Client, name: str, job: Job, uids: frozenset[int], start: bool
     return _start(client, name) if start else "left to wait"
 
 
-def _watch(client: Client, name: str, look: Callable[[Job], str], watch_s: float, pause: Pause) -> str:
-    """Show the job to `look` until that knows what came of it; "gave up: …" when it does not in time."""
+def _watch(
+    client: Client,
+    name: str,
+    look: Callable[[Job], str],
+    watch_s: float,
+    pause: Pause,
+    slow_s: float = 0.0,
+) -> str:
+    """Show the job to `look` until that knows what came of it; "gave up: …" when it does not in time.
+
+    After `watch_s` it looks only now and then, for `slow_s` more.
+    """
     last = NO_ANSWER
-    for _ in range(max(1, int(watch_s / POLL_S))):
+    often = repeat(POLL_S, max(1, int(watch_s / POLL_S)))
+    for wait_s in chain(often, repeat(SLOW_POLL_S, int(slow_s / SLOW_POLL_S))):
         job, last = _look(client, name, last)
         if job is not None:
             last = look(job)
@@ -117,7 +132,7 @@ def _watch(client: Client, name: str, look: Callable[[Job], str], watch_s: float
                 return last
         elif last == "unknown":
             return "gone"
-        pause(POLL_S)
+        pause(wait_s)
     return f"gave up: {last}"
 
 

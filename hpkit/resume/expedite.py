@@ -87,6 +87,14 @@ def needs_switch(job: Job | None) -> bool:
     return job is not None and job.expedited and job.requeue and not job.flags & ENDING
 
 
+def too_late(job: Job | None) -> bool:
+    """Whether Slurm has ended this job itself, refuses the switch therefore, and would still hold it for a bad code.
+
+    Measured on 26.05.5 at the time limit; a job that is cancelled or requeued is not held for it.
+    """
+    return job is not None and job.expedited and job.requeue and bool(job.flags & ENDING)
+
+
 def switch_off(
     client: Client,
     job_id: str,
@@ -96,18 +104,26 @@ def switch_off(
     pause: Pause = time.sleep,
     clock: Clock = time.monotonic,
 ) -> bool:
-    """Requeue=0, so that the job ends as FAILED with the code that follows; says what will be when that fails."""
+    """Requeue=0, so that the job ends as FAILED with the code that follows; says what will be when that fails.
+
+    False when it is not switched off; nothing is said where Slurm has ended the job meanwhile (see too_late).
+    """
+    over = False
 
     def once() -> tuple[str, str] | None:
+        nonlocal over
         try:
             client.no_requeue(job_id)
         except SlurmError as error:
             job, _ = read_job(client, job_id)
-            over = job is not None and not needs_switch(job)
-            return None if over else (error.kind, error.message)
+            over = too_late(job)
+            done = over or (job is not None and not needs_switch(job))
+            return None if done else (error.kind, error.message)
         return None
 
     why = persist(once, say, pause, clock)
+    if over:
+        return False
     record.append("no_requeue", state="failed" if why else "done", why=why)
     if why:
         say(
@@ -147,8 +163,13 @@ def by_code(job_id: str, code: int, way: Way) -> str:
     """What is said when Slurm is left to it."""
     return (
         f"expedited requeue: ending with code {code}; Slurm puts job {job_id} back at once and before all others, "
-        f"because {way.why} is drained and its epilog fails (should it be held all the same: scontrol release {job_id})"
+        f"because {way.why} is drained and its epilog fails; {if_held(job_id)}"
     )
+
+
+def if_held(job_id: str) -> str:
+    """What a person may type where a hold is possible, but not known."""
+    return f"should Slurm hold it (state REQUEUE_HOLD): scontrol release {job_id}, or scancel {job_id}"
 
 
 def told(way: Way, begin_in_s: int | None) -> str:
@@ -162,7 +183,7 @@ def left(job_id: str) -> str:
     """What will be when the requeue of an expedited job was not possible, and what a person may type then."""
     return (
         "when the script ends with a code other than 0, Slurm runs the job again if an epilog fails, else holds it "
-        f"(then: scontrol release {job_id})"
+        f"(then: scontrol release {job_id}, or scancel {job_id})"
     )
 
 

@@ -19,7 +19,7 @@ from hpkit.resume.placeholders import Source
 from hpkit.resume.plan import decide, exclusion
 from hpkit.resume.requeue import Order
 from hpkit.resume.settings import Settings
-from hpkit.resume.signals import Inbox
+from hpkit.resume.signals import Inbox, end_self
 from hpkit.resume.supervisor import Ended, become, ends_all, srun_argv, supervise
 from hpkit.slurm.client import Client, Job
 
@@ -64,7 +64,7 @@ class Run(NamedTuple):
             say(
                 f"internal error after the step ({type(error).__name__}: {error}); keeping its exit code {ended.code}"
             )
-            self._end_for_good(evidence.read_job(self.client, self.key.job)[0] or self.job)
+            self._end_for_good(evidence.read_job(self.client, self.key.job)[0] or self.job, ended.code)
             return ended.code
 
     def _note_start(self, argv: tuple[str, ...]) -> None:
@@ -115,13 +115,26 @@ class Run(NamedTuple):
         job = job or evidence.read_job(self.client, self.key.job)[0] or self.job
         again = expedite.AGAIN_BY_HAND if expedite.needs_switch(job) else requeue.by_hand(self.key.job)
         say(f"not requeued: {plan.why}" + (f"; {again}" if plan.offer else ""))
-        self._end_for_good(job)
-        return self._code(plan, ended)
+        code = self._code(plan, ended)
+        self._end_for_good(job, code)
+        return code
 
-    def _end_for_good(self, job: Job | None) -> None:
-        """See to it that an expedited job ends with our code, and is not held for it. Nothing to do for any other."""
+    def _end_for_good(self, job: Job | None, code: int) -> None:
+        """See to it that an expedited job is not held for our code. Nothing to do for any other.
+
+        Does not return where that is possible only by ending with a signal.
+        """
         if expedite.needs_switch(job):
-            expedite.switch_off(self.client, self.key.job, self.record, say=say)
+            if expedite.switch_off(self.client, self.key.job, self.record, say=say):
+                return
+            job = evidence.read_job(self.client, self.key.job)[0]
+        if not expedite.too_late(job):
+            return
+        if expedite.hindrance(self.batch):
+            say(f"a script that ends with a bad code now may be held; {expedite.if_held(self.key.job)}")
+        else:
+            say(f"ending with SIGTERM: with code {code} Slurm might hold this job, which it is ending")
+            end_self()
 
     def _code(self, plan: Plan, ended: Ended) -> int:
         own = self.settings.give_up_code

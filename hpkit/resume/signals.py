@@ -96,6 +96,13 @@ def stop_self() -> None:
     signal.raise_signal(signal.SIGSTOP)
 
 
+def end_self() -> None:
+    """End as a program that SIGTERM ended; what was printed must have been flushed."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    signal.raise_signal(signal.SIGTERM)
+
+
 def ignore_ending() -> None:
     """From here on nothing short of SIGKILL ends us or a program that we start."""
     for number in ENDING:

@@ -34,11 +34,30 @@ class CannotError(Exception):
     """pyslurm does not tell or do this: the commands are asked."""
 
 
-class Pyslurm(Commands):
-    """The Client protocol; one worker for all calls, started at the first and again after a timeout.
+class Worker:
+    """The process that holds pyslurm, how many questions it got, and why it is not used any more ("" while it is)."""
 
-    A worker that does not come up, crashes or talks nonsense is not started again: from then on `given_up` says why,
-    and everything goes through the commands. A question that met a crash fails, since nothing is known of it.
+    def __init__(self) -> None:
+        self.talk: Talk | None = None
+        self.number = 0
+        self.given_up = ""
+
+    def end(self) -> None:
+        """End the process, if there is one."""
+        if self.talk is not None:
+            self.talk.end()
+
+
+# For each way to reach a Slurm, as Python's own arguments and environment: a round of a hook has several clients.
+workers: dict[tuple[object, ...], Worker] = {}
+
+
+class Pyslurm(Commands):
+    """The Client protocol; one worker for all clients of this process, started at the first question.
+
+    It is started again after a timeout. One that does not come up, crashes or talks nonsense is not: from then on
+    `given_up` says why, and everything goes through the commands. A question that met a crash fails, since nothing is
+    known of it.
     """
 
     def __init__(
@@ -51,9 +70,12 @@ class Pyslurm(Commands):
     ) -> None:
         super().__init__(config, trusted_only=trusted_only, environ=environ)
         self._argv = (sys.executable, "-I", "-S", WORKER, folder)
-        self._talk: Talk | None = None
-        self._number = 0
-        self.given_up = ""
+        self._worker = workers.setdefault((*self._argv, *sorted(self._env.items())), Worker())
+
+    @property
+    def given_up(self) -> str:
+        """Why pyslurm is not used any more, "" while it is."""
+        return self._worker.given_up
 
     def nodes(self, names: Sequence[str] | None = None) -> tuple[Node, ...]:
         """The named nodes in that order, or all."""
@@ -176,7 +198,7 @@ class Pyslurm(Commands):
         if self.given_up:
             raise CannotError(self.given_up)
         until = time.monotonic() + self._timeout_s
-        if self._talk is None or not self._talk.alive:
+        if self._worker.talk is None or not self._worker.talk.alive:
             self._start(until)
         number, said = self._ask_worker(until, do, given)
         went_home = (
@@ -197,10 +219,9 @@ class Pyslurm(Commands):
 
     def _start(self, until: float) -> None:
         """Start a worker and see that it is up. One that does not come up is given up; it was asked nothing."""
-        if self._talk is not None:
-            self._talk.end()
+        self._worker.end()
         try:
-            self._talk = Talk(self._argv, env=self._env, limit=LIMIT)
+            self._worker.talk = Talk(self._argv, env=self._env, limit=LIMIT)
             said = self._ask_worker(until, "hello", {})[1]
         except OSError as error:
             said = Said(b"", "ended", stderr=str(error).encode())
@@ -210,12 +231,13 @@ class Pyslurm(Commands):
 
     def _ask_worker(self, until: float, do: str, given: Mapping[str, Any]) -> tuple[int, Said]:
         """Put one question to the worker; its number, and what came of it."""
-        assert self._talk
-        self._number += 1
-        number = self._number
+        talk = self._worker.talk
+        assert talk
+        self._worker.number += 1
+        number = self._worker.number
         left = max(0.0, until - time.monotonic())
         question = {"id": number, "do": do, "limit_s": left + SPARE_S, **given}
-        return number, self._talk.ask(json.dumps(question).encode(), timeout_s=left, grace_s=GRACE_S)
+        return number, talk.ask(json.dumps(question).encode(), timeout_s=left, grace_s=GRACE_S)
 
     def _meaning(self, number: int, said: Said) -> Any:
         try:
@@ -238,9 +260,8 @@ class Pyslurm(Commands):
         """Use the commands from now on."""
         words = said.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         what = f"ended with {said.rc}" if said.failure == "ended" else f"gave no answer ({said.failure})"
-        self.given_up = f"its process {what}{': ' if words else ''}{words[:200]}"
-        if self._talk is not None:
-            self._talk.end()
+        self._worker.given_up = f"its process {what}{': ' if words else ''}{words[:200]}"
+        self._worker.end()
         log.warning("pyslurm-given-up", why=self.given_up)
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from hpkit.errors import SlurmError
 from hpkit.sandbox.cluster import Cluster
-from hpkit.slurm import connect
+from hpkit.slurm import connect, pyslurm_client
 from hpkit.slurm.backend import choose
 from hpkit.slurm.client import Client, Job
 from hpkit.slurm.pyslurm_client import Pyslurm
@@ -34,7 +34,8 @@ EXPEDITED = "enable_expedited_requeue"
 
 
 def of(cluster: Cluster, backend: str, timeout_s: float = 10.0) -> Client:
-    """A client over that backend; skips where there is none."""
+    """A client over that backend, with a worker of its own; skips where there is none."""
+    pyslurm_client.workers.clear()
     config = cluster.slurm._replace(backend=backend, timeout_s=timeout_s)
     choice = choose(config, trusted_only=False)
     if choice.name != backend:

@@ -273,3 +273,37 @@ def test_restarts_without_a_start_time_lose_nothing(cluster: Cluster, jobs: Jobs
     assert (done.flags, done.restarts) == ({"COMPLETED"}, RESTARTS)
     assert "revoked" not in text and "launch failed" not in text
     assert text.count(f"restart {RESTARTS}\n") == 4
+
+
+def test_two_steps_at_once_do_not_take_each_others_requeue(jobs: Jobs, cluster: Cluster) -> None:
+    """The program of one has a bug, which switches the requeue off; then the node of the other fails."""
+    task = (
+        "sh -c 'echo up; until [ -e {flag} ]; do sleep 0.1; done; [ $SLURM_PROCID = 0 ] || exit 7; sleep 60'"
+    )
+    bug = "hp-srun --auto-resume --overlap -N1 -n1 sh -c 'sleep 1; exit 3' &\n"
+    body = f"[ -z $SLURM_RESTART_COUNT ] || exit 0\n{bug}hp-srun --auto-resume --overlap {task} &\nwait\n"
+    job = jobs.submit(body, *EXPEDITE, "--nodes=2")
+    jobs.until(job, "is switched off")
+    cluster.brk(cluster.client.hostnames(cluster.job(job).nodes)[1], "gpu-lost")
+    jobs.fail()
+    done = cluster.wait(job, ("COMPLETED", "FAILED", "REQUEUE_HOLD"))
+    assert (done.flags, done.restarts) == ({"COMPLETED"}, 1)
+
+
+@pytest.mark.long
+def test_at_the_time_limit_the_job_is_not_held(jobs: Jobs, cluster: Cluster) -> None:
+    """Slurm goes by the code of a script that it ends itself, too: without us the job is held with a bad one."""
+    body = "exec {run} sh -c 'trap \"exit 5\" TERM; while :; do sleep 0.2; done'\n"
+    words = ("--nodes=1", "--time=1", *EXPEDITE)
+    ours = jobs.submit(body.replace("{run}", "hp-srun --auto-resume"), *words)
+    plain = jobs.submit(body.replace("{run}", "srun"), *words)
+    over = ("TIMEOUT", "REQUEUE_HOLD", "FAILED")
+    assert cluster.wait(ours, over, 150).flags == {"TIMEOUT"}
+    assert "ending with SIGTERM: with code 5" in jobs.text(ours)
+    assert cluster.wait(plain, over, 30).flags == {"REQUEUE_HOLD"}, "the trap is gone from this release"
+
+
+def test_a_mistake_in_the_command_line_does_not_hold_the_job(jobs: Jobs, cluster: Cluster) -> None:
+    job = jobs.submit("exec hp-srun --auto-resume --hp-answer=soon true\n", *EXPEDITE, "--nodes=1")
+    assert cluster.wait(job, ("FAILED", "REQUEUE_HOLD")).flags == {"FAILED"}
+    assert exit_code(cluster, job) == "3:0"

@@ -50,7 +50,8 @@ FIRST = [sys.executable, str(TOP / "scripts/first.py")]
 
 
 @pytest.mark.parametrize(
-    ("command", "code"), [("exit 7", 7), ("kill -TERM $$", 143), ("kill -INT $$", 130), ("read x; exit $x", 9)]
+    ("command", "code"),
+    [("exit 7", 7), ("kill -TERM $$", 143), ("kill -INT $$", 130), ("read x; exit $x", 9)],
 )
 def test_the_first_process_ends_as_its_command_does(command: str, code: int) -> None:
     ran = subprocess.run([*FIRST, str(TOP), "sh", "-c", command], input="9\n", text=True, timeout=60)
@@ -68,7 +69,12 @@ def test_the_gate_minds_no_environment(tmp_path: Path) -> None:
     decoy.mkdir(parents=True)
     (tmp_path / "make").write_text('#!/bin/sh\necho "$PWD $*"\nenv\n')
     (tmp_path / "make").chmod(0o755)
-    loose = {"MAKEFLAGS": "n", "PYTEST_ADDOPTS": "--collect-only", "PYTHONPATH": "/x", "CDPATH": str(decoy.parent)}
+    loose = {
+        "MAKEFLAGS": "n",
+        "PYTEST_ADDOPTS": "--collect-only",
+        "PYTHONPATH": "/x",
+        "CDPATH": str(decoy.parent),
+    }
     ran = subprocess.run(
         [".ci/run"], cwd=TOP, capture_output=True, text=True, timeout=60,
         env={**os.environ, **loose, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
@@ -85,5 +91,7 @@ def test_the_gate_minds_no_environment(tmp_path: Path) -> None:
 def test_the_gate_fails_with_the_smoke_round(tmp_path: Path) -> None:
     (tmp_path / "make").write_text('#!/bin/sh\ncase "$*" in *smoke*) exit 2;; esac\n')
     (tmp_path / "make").chmod(0o755)
-    ran = subprocess.run([".ci/run"], cwd=TOP, timeout=60, env={**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"})
+    ran = subprocess.run(
+        [".ci/run"], cwd=TOP, timeout=60, env={**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    )
     assert ran.returncode == 2

@@ -172,6 +172,20 @@ def test_only_slurms_own_hold_of_an_expedited_job_is_released(
     assert story.writes == ([(verb, "812")] if verb else [])
 
 
+def test_a_job_that_waits_for_a_dead_node_is_watched_until_slurm_gives_the_node_up(paths: Paths) -> None:
+    """With the default SlurmdTimeout an expedited job is held only after five minutes."""
+    story, passed = Story(ENDING), 0.0
+
+    def pause(seconds: float) -> None:
+        nonlocal passed
+        passed += seconds
+        if passed > 330:
+            story.slurm.queue["812"] = OWN_HOLD
+
+    assert helpers.after_failure(story.slurm, paths, "n1", "812", 1000, 2, pause=pause) == "released"
+    assert passed < 340
+
+
 def test_each_hold_of_an_expedited_job_is_released_once(paths: Paths) -> None:
     assert after_failure(Story(OWN_HOLD), paths) == "released"
     assert after_failure(Story(OWN_HOLD), paths) == "released before"

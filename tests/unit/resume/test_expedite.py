@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -212,13 +213,26 @@ def test_a_switch_that_never_comes_is_told_with_what_to_type(slurm: FakeSlurm, t
     assert [e["state"] for e in record.read().events] == ["failed"]
 
 
-def test_a_job_that_is_over_needs_no_switch(slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_a_job_that_slurm_ends_meanwhile_is_not_said_to_be_switched_off(
+    slurm: FakeSlurm, tmp_path: Path
+) -> None:
     def cancelled() -> None:
         slurm.queue["7"] = JOB._replace(flags=frozenset({"COMPLETING"}))
         raise SlurmError("refused", "Job has already finished")
 
     slurm.before_write = cancelled
-    assert switched(slurm, tmp_path, Time())[0]
+    done, said, record = switched(slurm, tmp_path, Time())
+    assert (done, said, record.read().events) == (False, [], ())
+
+
+def test_a_switch_whose_answer_was_lost_is_made(slurm: FakeSlurm, tmp_path: Path) -> None:
+    def lost() -> None:
+        slurm.queue["7"] = JOB._replace(requeue=False)
+        raise SlurmError("timeout", "scontrol did not answer within 5 s")
+
+    slurm.before_write = lost
+    done, _, record = switched(slurm, tmp_path, Time())
+    assert done and [e["state"] for e in record.read().events] == ["done"]
 
 
 def test_it_is_switched_on_again_only_where_we_switched_it_off(slurm: FakeSlurm, tmp_path: Path) -> None:
@@ -396,5 +410,38 @@ def test_a_mistake_in_the_command_line_holds_no_expedited_job_unsaid(fake: FakeS
 def test_a_mistake_in_the_command_line_asks_nothing_more_of_other_jobs(fake: FakeSrun) -> None:
     ran = hp_srun(fake, "--hp-max-restarts=x", "p", slurm={})
     assert (ran.code, ran.writes, ran.err.count("\n")) == (3, [], 1)
-    away = hp_srun(fake, "--hp-max-restarts=x", "p", slurm={**EXPEDITED, "break": True})
+    away = hp_srun(fake, "--hp-max-restarts=x", "p", slurm={**EXPEDITED, "down": "unreachable"})
     assert away.code == 3 and "--hp-max-restarts" in away.err and "Traceback" not in away.err
+
+
+ENDED: dict[str, Any] = {**EXPEDITED, "flags": ["COMPLETING"], "shell": True}
+
+
+def test_at_the_time_limit_hp_srun_ends_with_a_signal_for_which_slurm_holds_nothing(fake: FakeSrun) -> None:
+    fake.step("exit 5")
+    ran = hp_srun(fake, "--auto-resume", "p", slurm=ENDED)
+    assert (ran.code, ran.writes) == (-signal.SIGTERM, [])
+    assert "ending with SIGTERM: with code 5 Slurm might hold this job" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"shell": False}, True),  # the code of the script is not ours to choose
+        ({"job": {}}, False),
+        ({"job": {"expedited": True, "requeue": False}}, False),
+    ],
+)
+def test_in_any_other_way_its_code_comes_out(fake: FakeSrun, change: dict[str, Any], told: bool) -> None:
+    fake.step("exit 5")
+    ran = hp_srun(fake, "--auto-resume", "p", slurm={**ENDED, **change})
+    assert (ran.code, ran.writes) == (5, [])
+    assert ("scontrol release 7" in ran.err) is told
+
+
+def test_a_time_limit_reached_just_before_the_switch_holds_nothing(fake: FakeSrun) -> None:
+    fake.step("exit 93")
+    late = {**EXPEDITED, "shell": True, "ends_first": True}
+    ran = hp_srun(fake, "--auto-resume", "--hp-answer=0", "p", slurm=late)
+    assert (ran.code, ran.writes) == (-signal.SIGTERM, [])
+    assert "switched off" not in ran.err

@@ -36,6 +36,12 @@ if facts.get("deaf"):
         from hpkit.errors import SlurmError
         raise SlurmError("timeout", "scontrol did not answer within 5 s")
     slurm.before_write = deaf
+if facts.get("ends_first"):
+    def ends_first():
+        from hpkit.errors import SlurmError
+        slurm.queue["7"] = slurm.queue["7"]._replace(flags=frozenset({"COMPLETING"}))
+        raise SlurmError("refused", "Job has already finished")
+    slurm.before_write = ends_first
 if facts.get("break"):
     del slurm.queue
 def connect(config, **kwargs):

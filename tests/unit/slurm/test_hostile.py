@@ -15,9 +15,23 @@ from hpkit.slurm.names import WRITABLE_JOB, job_name
 from tests.support import slurm_texts as texts
 
 HUGE = "9" * 5000  # Python itself refuses to read more than 4300 digits
-ROOT = "x\n   UserId=root(0) GroupId=root(0) MCS_label=N/A\n   Priority=1 Nice=0"
+ROOT = "x\n   UserId=root(0) GroupId=root(0) MCS_label=x\n   Priority=1 Nice=0"
 # str.splitlines and \\s take all of these for ends of lines or blanks, Slurm none of them.
-MARKS = ("\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\xa0", "\u2028", "\u2029", "\ufffd", "\x00", "\t", "\r")
+MARKS = (
+    "\x0b",
+    "\x0c",
+    "\x1c",
+    "\x1d",
+    "\x1e",
+    "\x85",
+    "\xa0",
+    "\u2028",
+    "\u2029",
+    "\ufffd",
+    "\x00",
+    "\t",
+    "\r",
+)
 
 
 def garbled(call: Any, *args: Any) -> SlurmError:
@@ -132,7 +146,9 @@ def test_half_a_job_is_none(tmp_path: Path) -> None:
     garbled(tools(tmp_path, f'case "$*" in *--json*) exit 1;; esac; cat {tmp_path}/said').job, "41")
 
 
-@pytest.mark.parametrize("script", ["exec yes", "exec yes NodeName=t1", "exec cat /dev/zero", "exec sleep 60"])
+@pytest.mark.parametrize(
+    "script", ["exec yes", "exec yes NodeName=t1", "exec cat /dev/zero", "exec sleep 60"]
+)
 def test_answers_without_an_end(tmp_path: Path, script: str) -> None:
     slurm = tools(tmp_path, script, timeout_s=0.5)
     for call, args in ((slurm.nodes, ()), (slurm.job, ("41",)), (slurm.jobs_on, ("t1",)), (slurm.config, ())):

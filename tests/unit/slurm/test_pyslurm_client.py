@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,20 @@ from tests.support.slurm_tools import Tools, kind
 
 
 @pytest.fixture
-def orders(tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Orders:
+def orders(tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Orders]:
     monkeypatch.setattr(pyslurm_client, "SECOND_S", 0.0)
+    monkeypatch.setattr(pyslurm_client, "workers", {})
     plant(tmp_path / "packages")
     tools.say("scontrol", texts.node("t1", gres="by:commands:1"))
-    return Orders(tmp_path / "orders")
+    yield Orders(tmp_path / "orders")
+    forget()
+
+
+def forget() -> None:
+    """As if no client had asked anything yet."""
+    for worker in pyslurm_client.workers.values():
+        worker.end()
+    pyslurm_client.workers.clear()
 
 
 def client(tools: Tools, timeout_s: float = 30.0) -> Pyslurm:
@@ -38,7 +48,7 @@ def client(tools: Tools, timeout_s: float = 30.0) -> Pyslurm:
 
 
 def pid_of(it: Pyslurm) -> int:
-    return it._talk.pid if it._talk else 0
+    return it._worker.talk.pid if it._worker.talk else 0
 
 
 def gone(pid: int) -> bool:
@@ -74,12 +84,9 @@ def test_jobs_that_have_ended_or_lie_elsewhere_are_not_on_a_node(tools: Tools, o
     orders.set(attributes={"jobs": rows})
     it = client(tools)
     assert [job.id for job in it.jobs_on("t1")] == ["1", "9_0"]
-    ended = {
-        "id": 6,
-        "state": "CANCELLED",
-        "requeue_count": 9,
-    }  # it may be expedited: that does not matter any more
-    orders.set(version="25.11.7", attributes={"jobs": [*rows[1:3], ended]})
+    expedited_perhaps = {"id": 6, "state": "CANCELLED", "requeue_count": 9}  # which does not matter any more
+    orders.set(version="25.11.7", attributes={"jobs": [*rows[1:3], expedited_perhaps]})
+    forget()
     assert client(tools).jobs_on("t1") == ()
     assert tools.calls == []
 
@@ -130,6 +137,7 @@ def test_names_that_slurm_does_not_have(tools: Tools, orders: Orders) -> None:
     assert kind(it.nodes, ["t1", "t9"]) == "unknown"
     assert kind(it.jobs_on, "t9") == "unknown"
     orders.set(attributes={"nodes": []})
+    forget()
     assert kind(client(tools).nodes) == "unknown"
     assert tools.calls == []
 
@@ -324,12 +332,21 @@ def test_a_worker_that_goes_home_as_it_is_asked_is_replaced(tools: Tools, orders
     assert (tools.calls, it.given_up) == ([], "")
 
 
-def test_the_worker_goes_with_its_client(tools: Tools, orders: Orders) -> None:
-    it = client(tools)
-    it.node("t1")
-    pid = pid_of(it)
-    del it
-    assert gone(pid)
+def test_the_clients_of_a_process_share_a_worker(tools: Tools, orders: Orders) -> None:
+    one, other = client(tools), client(tools, timeout_s=20.0)
+    assert one.node("t1") == other.node("t1")
+    assert pid_of(one) == pid_of(other) != 0
+    elsewhere = Pyslurm(
+        SlurmConfig(conf=f"{tools.folder}/../x", bin=str(tools.folder)),
+        trusted_only=False,
+        folder=f"{tools.folder}/packages",
+    )
+    assert pid_of(elsewhere) == 0
+    orders.set(**{"import": "exit"})
+    forget()
+    one, other = client(tools), client(tools)
+    assert one.node("t1").gres == "by:commands:1"
+    assert other.given_up == one.given_up != ""
 
 
 def test_the_worker_ends_itself_when_nobody_else_can(tools: Tools, orders: Orders) -> None:
@@ -342,7 +359,7 @@ def test_the_worker_ends_itself_when_nobody_else_can(tools: Tools, orders: Order
         "here = sys.argv[2]\n"
         "it = pyslurm_client.Pyslurm(SlurmConfig(conf=here + '/orders', bin=here, timeout_s=60.0),\n"
         "    trusted_only=False, folder=here + '/packages')\n"
-        "def end():\n    print(it._talk.pid, flush=True)\n    os.kill(os.getpid(), 9)\n"
+        "def end():\n    print(it._worker.talk.pid, flush=True)\n    os.kill(os.getpid(), 9)\n"
         "threading.Timer(1.0, end).start()\nit.node('t1')\n"
     )
     library = str(Path(proc.__file__).parents[1])
