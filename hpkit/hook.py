@@ -94,6 +94,8 @@ def _parse(argv: Sequence[str]) -> tuple[str, str, list[str]]:
     kinds = ROUNDS + HELPERS
     if not words or words[0] not in kinds:
         raise UsageError(f"hook needs one of: {', '.join(kinds)}", "for example: hpkit hook health")
+    if words[0] in ROUNDS and words[1:]:
+        raise UsageError(f"the {words[0]} hook takes no {words[1]!r}", "for example: hpkit hook health")
     return words[0], root, words[1:]
 
 

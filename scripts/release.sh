@@ -176,10 +176,16 @@ run_in() {
             [ $? -eq 1 ] || touch "$root/run/unread"; } |
             tar -C "$root/src" --no-same-owner --no-same-permissions -xf -
         [ ! -e "$root/run/unread" ] || { echo "release: not all of $HPKIT_TOP could be read" >&2; exit 3; }
+        mkdir "$root/run/bin"
+        for pair in hpkit:hpkit.cli hp-srun:hpkit.resume.main; do
+            printf "#!/opt/venv/bin/python\nimport sys\nfrom %s import main\nsys.exit(main())\n" "${pair#*:}" \
+                >"$root/run/bin/${pair%:*}"
+            chmod 0755 "$root/run/bin/${pair%:*}"
+        done
         ip link set lo up
         # Without an address besides 127.0.0.1 glibc answers getaddrinfo(NULL), which Slurm listens by, with nothing.
         ip address add 192.0.2.1/32 dev lo
-        exec chroot "$root" env -i PATH=/opt/venv/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
+        exec chroot "$root" env -i PATH=/run/bin:/opt/venv/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
             TERM="${TERM:-dumb}" python3 /src/scripts/first.py /src "$@"
     ' sh "$@" <&3 3<&- 9>&- &
     child=$!

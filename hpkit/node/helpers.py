@@ -82,15 +82,19 @@ def after_failure(
     """What follows for a job whose owner `uid` left a suspect note: `start_requeued`, or the end of Slurm's own hold.
 
     Slurm holds an expedited job whose script ended with a bad code when no epilog failed. `restarts` is how often the
-    job had been started again before the run that ended: only the hold that came with this end is released, once, and
-    never a person's. Returns what came of it in a few words; "released" when the job was released.
+    job had been started again before the run that ended: only the hold that came with this end is released, once, never
+    a person's, and only while hpkit has drained a node of that run: else a program with a bug would run for ever.
+    Returns what came of it in a few words; "released" when the job was released.
     """
-    name, asked = own_name(client, node, job_id), False
+    name, asked, ran_on = own_name(client, node, job_id), False, ""
 
     def look(job: Job) -> str:
-        nonlocal asked
+        nonlocal asked, ran_on
         if job.user_id != uid or not _held_for_its_code(job, restarts):
+            ran_on = job.nodes or ran_on
             return _help(client, name, job, frozenset({uid}), start)
+        if not _one_is_ours(client, ran_on or node):
+            return "left held: no node of it is drained by hpkit"
         mark = f"{name}:{job.restarts}"
         if not asked and (not release or mark in _released(paths)):
             return "left held" if not release else "released before"
@@ -269,6 +273,15 @@ def _start(client: Client, job_id: str) -> str:
         return NO_ANSWER if error.kind in AWAY else "refused"
     log.audit("job-start-now", job=job_id, why="requeued because of this node")
     return "started"
+
+
+def _one_is_ours(client: Client, nodes: str) -> bool:
+    """Whether hpkit has drained one of these nodes (a hostlist expression); no without an answer."""
+    try:
+        return any(ownership.ours(one) for one in client.nodes(client.hostnames(nodes)))
+    except SlurmError as error:
+        log.warning("nodes-not-known", nodes=nodes, why=error.message)
+        return False
 
 
 def _drained_by_us(client: Client, node: str) -> bool:

@@ -1,9 +1,10 @@
 """Jobs submitted with `sbatch --requeue=expedite`: Slurm itself puts them back for their batch script's exit code.
 
 Measured on 26.05.5: with a code other than 0 the job runs again at once and before all others when an epilog failed on
-one of its nodes, and is held (REQUEUE_HOLD) when none did; 0 completes it; a script that a signal ended is FAILED. With
-Requeue=0 every bad code makes it FAILED. So hp-srun leaves the requeue to its exit code only where it is the script
-itself and an epilog of hpkit's is sure to fail, and switches the requeue off where the job shall end.
+one of its nodes, and is held (REQUEUE_HOLD) when none did, even after its time limit; 0 completes it; a script that a
+signal ended is FAILED. With Requeue=0 every bad code makes it FAILED. So hp-srun leaves the requeue to its exit code
+only where it is the script itself and an epilog of hpkit's is sure to fail, and switches the requeue off where the job
+shall end.
 """
 
 from __future__ import annotations

@@ -17,6 +17,11 @@ CRED_EXPIRE_MIN_S = 5  # below it Slurm takes the default
 
 # (year, month) of the first release with each; older ones ignore or refuse it.
 _EXPEDITED = (25, 11)  # sbatch --requeue=expedite
+_EXPEDITED_SOUND = (
+    25,
+    11,
+    3,
+)  # 25.11.0 to 25.11.2 put back even a job that ended well (CHANGELOG/slurm-25.11.md)
 _REQUEUE_DELAY = (25, 11)  # SchedulerParameters=requeue_delay=; ignored without a word before
 _HOOK_TIMEOUTS = (25, 5)  # shown by their names only where the two differ
 _NO_CGROUPS = (24, 5)
@@ -40,6 +45,11 @@ class Abilities(NamedTuple):
     def knows_expedited(self) -> bool:
         """Whether this release has expedited requeue, enabled or not."""
         return self.version >= _EXPEDITED
+
+    @property
+    def expedited_sound(self) -> bool:
+        """Whether an expedited job that ends well is over, and not run once more."""
+        return tuple(map(int, re.findall(r"\d+", self.release)[:3])) >= _EXPEDITED_SOUND
 
     @property
     def knows_requeue_delay(self) -> bool:

@@ -14,7 +14,7 @@ HEALTH_LIMIT_S = 60.0
 NONE_FROM = 65533  # an unset PrologEpilogTimeout is shown as the highest 16-bit numbers
 EXTRA_S = 60.0  # node/verdict.py: a verdict is valid for two intervals and this
 ONCE = ("START_ONLY", "REBOOT_ONLY")  # 25.11 and 26.05; slurmctld then asks for no rounds (controller.c)
-SCRIPTS = {"Prolog": "hpkit", "Epilog": "hpkit", "HealthCheckProgram": "hpkit-health"}
+SCRIPTS = {"Prolog": "prolog/hpkit", "Epilog": "epilog/hpkit", "HealthCheckProgram": "prolog/hpkit-health"}
 
 
 class Advice(NamedTuple):
@@ -33,21 +33,25 @@ def listed(config: Mapping[str, str], key: str) -> tuple[str, ...]:
 
 def named(config: Mapping[str, str], key: str) -> bool:
     """Whether hpkit's own script stands behind this key."""
-    return any(value.rpartition("/")[2] == SCRIPTS[key] for value in listed(config, key))
+    name = SCRIPTS[key].rpartition("/")[2]
+    return any(value.rpartition("/")[2] == name for value in listed(config, key))
 
 
-def advice(config: Mapping[str, str], hooks: HooksConfig, able: Abilities) -> Iterator[Advice]:
-    """Everything worth saying, in slurm.conf's words."""
+def advice(config: Mapping[str, str], hooks: HooksConfig | None, able: Abilities) -> Iterator[Advice]:
+    """Everything worth saying, in slurm.conf's words; `hooks` None where the nodes' settings are not known."""
     there = [key for key in SCRIPTS if named(config, key)]
     for key in SCRIPTS:
         yield _script(config, key, able)
     if "Prolog" in there:
         yield from _prolog(config)
-    for key, hook in (("Prolog", hooks.prolog), ("Epilog", hooks.epilog)):
-        if key in there:
-            yield from _deadline(config, key, hook, able)
+    if hooks is not None:
+        for key, hook in (("Prolog", hooks.prolog), ("Epilog", hooks.epilog)):
+            if key in there:
+                yield from _deadline(config, key, hook, able)
     if "HealthCheckProgram" in there:
-        yield from _health(config, hooks)
+        yield from _rounds(config)
+        if hooks is not None:
+            yield from _health(config, hooks)
 
 
 def _script(config: Mapping[str, str], key: str, able: Abilities) -> Advice:
@@ -55,7 +59,11 @@ def _script(config: Mapping[str, str], key: str, able: Abilities) -> Advice:
         return Advice("ok", f"{key} is hpkit's")
     others = ", ".join(listed(config, key))
     if others:
-        return Advice("warn", f"{key} is {others}, not hpkit's: fine if it calls hpkit's", _beside(key, able))
+        count = able.knows_expedited and key == "Epilog"
+        but = ", but hp-srun cannot count on it for expedited requeue" if count else ""
+        return Advice(
+            "warn", f"{key} is {others}, not hpkit's: fine if it calls hpkit's{but}", _beside(key, able)
+        )
     return Advice("warn", f"no {key} is set", f"add to slurm.conf: {key}=…/{SCRIPTS[key]}")
 
 
@@ -88,27 +96,40 @@ def _deadline(config: Mapping[str, str], key: str, hook: HookConfig, able: Abili
     name = own if seconds(config.get(own, "")) else "PrologEpilogTimeout"
     limit_s = seconds(config.get(name, ""))
     if limit_s and limit_s <= hook.budget_s:
+        cure = f"set {own}" if able.hook_timeouts else f"make {name}"
         yield Advice(
             "bad",
             f"{name} is {limit_s:g} s, hpkit's {key.lower()} may take {hook.budget_s:g} s: Slurm would drain the node",
-            f"make {own if able.hook_timeouts else name} larger than hooks.{key.lower()}.budget_s",
+            f"{cure} larger than hooks.{key.lower()}.budget_s",
         )
 
 
 def _health(config: Mapping[str, str], hooks: HooksConfig) -> Iterator[Advice]:
+    """Slurm's times against those of the site's hpkit.toml."""
     every_s = seconds(config.get("HealthCheckInterval", ""))
-    if not every_s:
-        yield Advice(
-            "bad",
-            "HealthCheckInterval is 0: no background rounds run",
-            f"set it to {hooks.interval_s:g}, hooks.interval_s in hpkit.toml",
-        )
-    elif every_s != hooks.interval_s:
+    if every_s and every_s != hooks.interval_s:
         valid_s = 2 * hooks.interval_s + EXTRA_S
         yield Advice(
             "bad" if every_s > valid_s else "warn",
             f"HealthCheckInterval is {every_s:g} s, hooks.interval_s in hpkit.toml {hooks.interval_s:g} s",
             f"make them equal: the prolog trusts a verdict for {valid_s:g} s",
+        )
+    limit_s = seconds(config.get("HealthCheckTimeout", "")) or HEALTH_LIMIT_S
+    if limit_s <= hooks.health.budget_s:
+        yield Advice(
+            "bad",
+            f"the health program is killed after {limit_s:g} s, hooks.health.budget_s is {hooks.health.budget_s:g}",
+            "make the budget smaller",
+        )
+
+
+def _rounds(config: Mapping[str, str]) -> Iterator[Advice]:
+    """Whether background rounds run at all, and on which nodes."""
+    if not seconds(config.get("HealthCheckInterval", "")):
+        yield Advice(
+            "bad",
+            "HealthCheckInterval is 0: no background rounds run",
+            "set it to the value of hooks.interval_s in hpkit.toml",
         )
     states = config.get("HealthCheckNodeState", "") or "ANY"
     if states.upper() in ONCE:
@@ -122,13 +143,6 @@ def _health(config: Mapping[str, str], hooks: HooksConfig) -> Iterator[Advice]:
             "warn",
             f"only nodes in state {states} are looked at",
             "set HealthCheckNodeState=ANY: nodes with jobs are those that matter",
-        )
-    limit_s = seconds(config.get("HealthCheckTimeout", "")) or HEALTH_LIMIT_S
-    if limit_s <= hooks.health.budget_s:
-        yield Advice(
-            "bad",
-            f"the health program is killed after {limit_s:g} s, hooks.health.budget_s is {hooks.health.budget_s:g}",
-            "make the budget smaller",
         )
 
 

@@ -11,13 +11,18 @@ EXPEDITED = "expedited requeue"
 BY_ROOT = "requeue, started at once by the epilog's helper"
 BY_USER = "requeue, begin time set by hp-srun"
 BY_SLURM = "Slurm's own requeue"
+ENFORCE = 'set mode = "enforce" in hpkit.toml'
+ON_A_NODE = "this machine has no hpkit.toml that tells; run hpkit doctor on a node"
 
 
 class Way(NamedTuple):
-    """One way: `text` says how it goes where it is `open`, else what it lacks; `hint` what to do ("" for nothing)."""
+    """One way: `text` says how it goes where it is `open` (None: not told here), else what it lacks.
+
+    `hint` is what to do, "" for nothing.
+    """
 
     name: str
-    open: bool
+    open: bool | None
     text: str
     hint: str = ""
 
@@ -31,26 +36,45 @@ class Hooks(NamedTuple):
 
 
 def ways(able: Abilities, config: Mapping[str, str], hooks: Hooks, begin_in_s: int) -> tuple[Way, ...]:
-    """All of them, the best first. `config` is `scontrol show config`, `begin_in_s` hp-srun's begin time in seconds."""
+    """All of them; hp-srun takes the first that is open.
+
+    `config` is `scontrol show config`, `begin_in_s` hp-srun's begin time in seconds.
+    """
     may = config.get("JobRequeue", "1") != "0"
     ask = "" if may else "JobRequeue is 0 here: jobs must be submitted with sbatch --requeue"
     return (
-        expedited(able),
+        expedited(able, hooks),
         by_root(hooks, ask),
-        Way(BY_USER, True, f"the job may begin {begin_in_s} s after its requeue", ask),
+        Way(BY_USER, True, f"the job begins {begin_in_s} s after its requeue at the earliest", ask),
         Way(BY_SLURM, True, f"begins {able.requeue_delay_s + 1} s after a requeue", shorter(able)),
     )
 
 
-def expedited(able: Abilities) -> Way:
-    """Slurm's own fast way: keeps the job's other nodes and puts it before all others."""
-    if able.expedited_requeue:
-        text = "runs again before all other jobs, at once; with hpkit's epilog it keeps its healthy nodes"
-        return Way(EXPEDITED, True, text, "submit with SBATCH_REQUEUE=expedite sbatch …")
-    if able.knows_expedited:
+def expedited(able: Abilities, hooks: Hooks) -> Way:
+    """Slurm's own way: keeps the job's other nodes and puts it before all others. It needs an epilog that fails."""
+    if not able.knows_expedited:
+        return Way(EXPEDITED, False, f"Slurm {able.release} has none, 25.11.3 and newer do")
+    if not able.expedited_sound:
+        text = f"Slurm {able.release} runs such a job again even when it ended well"
+        return Way(
+            EXPEDITED,
+            False,
+            text,
+            "update to 25.11.3 or newer, and take enable_expedited_requeue out till then",
+        )
+    if not able.expedited_requeue:
         hint = "add enable_expedited_requeue to SlurmctldParameters in slurm.conf"
         return Way(EXPEDITED, False, "not enabled", hint)
-    return Way(EXPEDITED, False, f"Slurm {able.release} has none, 25.11 and newer do")
+    if not hooks.epilog:
+        text = "enabled, but slurm.conf does not name hpkit's epilog itself, so hp-srun requeues as below"
+        return Way(EXPEDITED, False, text, "add Epilog=…/epilog/hpkit")
+    if hooks.enforce is False:
+        text = "enabled, but hpkit only observes here, so hp-srun requeues as below"
+        return Way(EXPEDITED, False, text, ENFORCE)
+    text = "runs again before all other jobs, without Slurm's delay, and keeps its healthy nodes"
+    if hooks.enforce is None:
+        return Way(EXPEDITED, None, f"where hpkit acts on the nodes: {text}", ON_A_NODE)
+    return Way(EXPEDITED, True, text, "submit with SBATCH_REQUEUE=expedite sbatch …")
 
 
 def by_root(hooks: Hooks, ask: str) -> Way:
@@ -58,10 +82,9 @@ def by_root(hooks: Hooks, ask: str) -> Way:
     if not hooks.epilog:
         return Way(BY_ROOT, False, "hpkit's epilog is not in slurm.conf", "add Epilog=…/epilog/hpkit")
     if hooks.enforce is None:
-        text = "this machine has no hpkit.toml that says whether the nodes' hooks may act"
-        return Way(BY_ROOT, False, text, "run hpkit doctor on a node")
+        return Way(BY_ROOT, None, "where hpkit acts on the nodes", ON_A_NODE)
     if not hooks.enforce:
-        return Way(BY_ROOT, False, "hpkit only observes here", 'set mode = "enforce" in hpkit.toml')
+        return Way(BY_ROOT, False, "hpkit only observes here", ENFORCE)
     if not hooks.start_requeued:
         return Way(BY_ROOT, False, "switched off", "set hooks.start_requeued = true in hpkit.toml")
     return Way(BY_ROOT, True, "runs again as soon as the nodes have ended the old run", ask)
@@ -70,5 +93,5 @@ def by_root(hooks: Hooks, ask: str) -> Way:
 def shorter(able: Abilities) -> str:
     """How an administrator makes Slurm's own delay shorter."""
     if able.knows_requeue_delay:
-        return "SchedulerParameters=requeue_delay=N makes it shorter"
-    return "AuthInfo=cred_expire=N makes it shorter, and credentials too"
+        return "requeue_delay=N in SchedulerParameters makes it shorter, once slurmctld is restarted"
+    return "cred_expire=N in AuthInfo makes it shorter, and the life of every credential too"

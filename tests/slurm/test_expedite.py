@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -117,10 +119,23 @@ def test_the_exit_code_puts_the_job_back(run: Run, tell: Tell) -> None:
 @pytest.fixture
 def slow_epilog(cluster: Cluster) -> Iterator[None]:
     """The epilog of n1 takes longer than those of the other nodes."""
+    with epilog_with(cluster, '[ "$SLURMD_NODENAME" = n1 ] && /bin/sleep 1.5\n'):
+        yield
+
+
+@pytest.fixture
+def epilog_of_n1_only(cluster: Cluster) -> Iterator[None]:
+    """On all other nodes hpkit's epilog is missing."""
+    with epilog_with(cluster, '[ "$SLURMD_NODENAME" = n1 ] || exit 0\n'):
+        yield
+
+
+@contextmanager
+def epilog_with(cluster: Cluster, line: str) -> Iterator[None]:
+    """The epilog begins with one more line."""
     script = Path(cluster.folder, "hooks/epilog/hpkit")
     text = script.read_text()
-    slow = '[ "$SLURMD_NODENAME" = n1 ] && /bin/sleep 1.5\n'
-    script.write_text(text.replace("umask 022\n", f"umask 022\n{slow}", 1))
+    script.write_text(text.replace("umask 022\n", f"umask 022\n{line}", 1))
     yield
     script.write_text(text)
 
@@ -227,19 +242,36 @@ END
 """
 
 
-def test_a_job_that_slurm_holds_though_its_node_was_suspected_is_released_once(
+@pytest.mark.usefixtures("epilog_of_n1_only")
+def test_a_job_that_slurm_holds_though_its_node_is_drained_is_released(
     cluster: Cluster, jobs: Jobs, tell: Tell
 ) -> None:
-    """No epilog failed, since the node was found to be good again: the job would wait for a person."""
+    """No epilog failed, since the drained node has none: the job would wait for a person."""
     body = NOTED.replace("{nodes}", " ".join(cluster.names))
+    wait = "echo noted\nuntil [ -e {flag} ]; do sleep 0.1; done\ndate +%s.%N\nexit 7\n"
     job = jobs.submit(
-        "[ -z $SLURM_RESTART_COUNT ] || exit 0\n" + body + "date +%s.%N\nexit 7\n", *EXPEDITE, "--nodes=2"
+        f"[ -z $SLURM_RESTART_COUNT ] || exit 0\n{body}{wait}", *EXPEDITE, "--nodes=2", "--nodelist=n1"
     )
+    jobs.until(job, "noted")
+    bad = cluster.client.hostnames(cluster.job(job).nodes)[1]
+    cluster.root("scontrol", "update", f"nodename={bad}", "state=drain", "reason=hpkit: gpu.count: test")
+    jobs.fail()
     done = cluster.wait(job, ("COMPLETED", "FAILED"))
     assert ("COMPLETED" in done.flags, done.restarts) == (True, 1)
     tell("hold released", (done.start_at or 0.0) - float(jobs.text(job).split()[-1]))
     log = Path(cluster.state.node("n1"), "hpkit.log").read_text()
     assert f"event=helper-ended helper=start job={job} outcome=released" in log
+
+
+def test_a_job_on_healthy_nodes_stays_held(cluster: Cluster, jobs: Jobs) -> None:
+    """Else a script with a bug would run for ever, as soon as its owner has left a note."""
+    body = NOTED.replace("{nodes}", " ".join(cluster.names))
+    job = jobs.submit(f"{body}exit 7\n", *EXPEDITE, "--nodes=2", "--nodelist=n1")
+    log, told = Path(cluster.state.node("n1"), "hpkit.log"), f"event=helper-ended helper=start job={job}"
+    cluster.until(log.read_text, lambda text: told in text, 60, "the helper's end")
+    assert "no node of it is drained" in log.read_text().partition(told)[2].partition("\n")[0]
+    held = cluster.job(job)
+    assert (held.flags, held.restarts) == ({"REQUEUE_HOLD"}, 1)
 
 
 @pytest.mark.parametrize("who", ["root", "user"])
@@ -307,3 +339,24 @@ def test_a_mistake_in_the_command_line_does_not_hold_the_job(jobs: Jobs, cluster
     job = jobs.submit("exec hp-srun --auto-resume --hp-answer=soon true\n", *EXPEDITE, "--nodes=1")
     assert cluster.wait(job, ("FAILED", "REQUEUE_HOLD")).flags == {"FAILED"}
     assert exit_code(cluster, job) == "3:0"
+
+
+@pytest.mark.long
+def test_a_node_that_dies_before_its_epilog_holds_the_job_only_until_slurm_gives_it_up(
+    cluster: Cluster, jobs: Jobs
+) -> None:
+    task = (
+        "sh -c 'echo up; until [ -e {flag} ]; do sleep 0.1; done; [ $SLURM_PROCID = 0 ] || exit 7; sleep 60'"
+    )
+    body = f"[ -z $SLURM_RESTART_COUNT ] || exit 0\nexec hp-srun --auto-resume {task}\n"
+    job = jobs.submit(body, *EXPEDITE, "--nodes=2")
+    cluster.until(lambda: jobs.text(job), lambda text: text.count("up\n") == 2, 60, "both tasks")
+    first, bad = cluster.client.hostnames(cluster.job(job).nodes)
+    cluster.brk(bad, "gpu-lost")
+    jobs.fail()
+    jobs.until(job, "ending with code 7")
+    os.kill(cluster.state.processes[bad].pid, signal.SIGKILL)
+    done = cluster.wait(job, ("COMPLETED", "FAILED", "CANCELLED"), 150)
+    assert (done.flags, done.restarts) == ({"COMPLETED"}, 1)
+    log = Path(cluster.state.node(first), "hpkit.log").read_text()
+    assert f"event=helper-ended helper=start job={job} outcome=released" in log

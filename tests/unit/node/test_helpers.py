@@ -172,6 +172,20 @@ def test_only_slurms_own_hold_of_an_expedited_job_is_released(
     assert story.writes == ([(verb, "812")] if verb else [])
 
 
+@pytest.mark.parametrize("held", [((ENDING._replace(nodes="n[2-3]"), OWN_HOLD)), ((OWN_HOLD,))])
+def test_a_hold_is_released_only_while_a_node_of_that_run_is_drained_by_hpkit(
+    paths: Paths, held: tuple[Job, ...]
+) -> None:
+    """Else a program with a bug, whose requeue could not be switched off, would run for ever."""
+    story = Story(*held)
+    story.slurm.put("n1", flags="IDLE+DRAIN" if len(held) > 1 else "IDLE", reason="hpkit: gpu.count: 7 of 8")
+    assert after_failure(story, paths) == "left held: no node of it is drained by hpkit"
+    story = Story(*held)
+    story.slurm.put("n1", flags="IDLE")
+    story.slurm.put("n3" if len(held) > 1 else "n1", flags="DOWN+DRAIN", reason="hpkit: gpu.count: 7 of 8")
+    assert after_failure(story, paths) == "released"
+
+
 def test_a_job_that_waits_for_a_dead_node_is_watched_until_slurm_gives_the_node_up(paths: Paths) -> None:
     """With the default SlurmdTimeout an expedited job is held only after five minutes."""
     story, passed = Story(ENDING), 0.0

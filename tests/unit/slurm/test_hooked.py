@@ -98,17 +98,36 @@ def test_a_verdict_is_valid_as_long_as_this_says() -> None:
 
 def test_a_health_program_that_is_not_ours_is_not_judged() -> None:
     assert [text for _, text in worst(HealthCheckProgram="", HealthCheckInterval="0 sec")] == [
-        "no HealthCheckProgram is set add to slurm.conf: HealthCheckProgram=…/hpkit-health"
+        "no HealthCheckProgram is set add to slurm.conf: HealthCheckProgram=…/prolog/hpkit-health"
     ]
 
 
-@pytest.mark.parametrize("able, says", [(OLD, "let it call"), (NEW, "add a line beside it: Prolog=")])
+@pytest.mark.parametrize(
+    "able, says", [(OLD, "let it call"), (NEW, "add a line beside it: Prolog=…/prolog/hpkit")]
+)
 def test_a_prolog_of_the_sites_own(able: Abilities, says: str) -> None:
     found = list(hooked.advice({**GOOD, "Prolog": "/x/site"}, HooksConfig(), able))
     assert [says in each.hint for each in found if "/x/site" in each.text] == [True]
 
 
-@pytest.mark.parametrize("able, says", [(OLD, "make PrologEpilogTimeout"), (NEW, "make EpilogTimeout")])
+@pytest.mark.parametrize("able, says", [(OLD, "make PrologEpilogTimeout"), (NEW, "set EpilogTimeout")])
 def test_the_timeout_that_this_slurm_has(able: Abilities, says: str) -> None:
     found = list(hooked.advice({**GOOD, "PrologEpilogTimeout": "15"}, HooksConfig(), able))
     assert [says in each.hint for each in found if each.status == "bad"] == [True]
+
+
+def test_where_the_nodes_settings_are_not_known() -> None:
+    found = list(
+        hooked.advice({**GOOD, "HealthCheckInterval": "600 sec", "PrologEpilogTimeout": "5"}, None, OLD)
+    )
+    assert [each for each in found if each.status != "ok"] == []
+    none = list(hooked.advice({**GOOD, "HealthCheckInterval": "0 sec"}, None, OLD))
+    assert [each.status for each in none if "HealthCheckInterval" in each.text] == ["bad"]
+
+
+@pytest.mark.parametrize("able, says", [(OLD, False), (NEW, True)])
+def test_an_epilog_that_may_call_hpkits_does_not_count_for_expedited_requeue(
+    able: Abilities, says: bool
+) -> None:
+    found = list(hooked.advice({**GOOD, "Epilog": "/x/site"}, HooksConfig(), able))
+    assert ["expedited" in each.text for each in found if "/x/site" in each.text] == [says]

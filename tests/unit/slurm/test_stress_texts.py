@@ -155,3 +155,51 @@ def test_no_environment_of_a_user_leads_our_orders_to_another_cluster(tmp_path: 
         "SCONTROL_LOCAL",
         "SQUEUE_LOCAL",
     }
+
+
+# As 24.11.5 showed a job in a federation of two clusters (user and folders changed).
+FEDERATED = """JobId=71899866 JobName=train
+   UserId=ann(2001) GroupId=ann(2001) MCS_label=N/A
+   Priority=1 Nice=0 Account=all QOS=normal
+   JobState=RUNNING Reason=None Dependency=(null)
+   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0
+   RunTime=00:00:02 TimeLimit=UNLIMITED TimeMin=N/A
+   SubmitTime=2026-12-01T18:22:54 EligibleTime=2026-12-01T18:22:54
+   AccrueTime=2026-12-01T18:22:54
+   StartTime=2026-12-01T18:22:55 EndTime=Unknown Deadline=N/A
+   SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-12-01T18:22:55 Scheduler=Main
+   Partition=train AllocNode:Sid=0.0.0.0:483
+   ReqNodeList=(null) ExcNodeList=(null)
+   NodeList=n1
+   BatchHost=n1
+   FedOrigin=alpha FedViableSiblings=alpha,beta FedActiveSiblings=alpha
+   NumNodes=1 NumCPUs=1 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:*
+   ReqTRES=cpu=1,mem=62.50G,node=1,billing=1
+   AllocTRES=cpu=1,node=1,billing=1
+   Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*
+   MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0
+   Features=(null) DelayBoot=00:00:00
+   ClusterFeatures=
+   OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null)
+   Command=(null)
+   WorkDir=/home/ann
+
+"""
+
+
+def test_a_federated_job_with_its_clusters_number_in_its_id(tmp_path: Path) -> None:
+    (tmp_path / "answer").write_text(FEDERATED)
+    seen = tools(tmp_path, f"cat {tmp_path}/answer").job("71899866")
+    assert (seen.id, seen.nodes, seen.batch_host, seen.num_nodes, seen.requeue) == (
+        "71899866",
+        "n1",
+        "n1",
+        1,
+        True,
+    )
+
+
+def test_a_job_of_another_cluster_only_is_not_known_here(tmp_path: Path) -> None:
+    slurm = tools(tmp_path, "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    assert raised(slurm.job, "71899866").kind == "unknown"
+    assert raised(lambda: slurm.requeue("71899866", begin_in_s=8)).kind == "unknown"

@@ -18,31 +18,50 @@ def table(config: dict[str, str], hooks: ways.Hooks = ALL) -> dict[str, ways.Way
     [
         ("22.05.8", "enable_expedited_requeue", False, "22.05.8 has none"),
         ("25.05.3", "enable_expedited_requeue", False, "25.05.3 has none"),
-        ("25.11.0", "", False, "not enabled"),
-        ("25.11.0", "idle_on_node_suspend,Enable_Expedited_Requeue", True, "before all other jobs"),
+        ("25.11.3", "", False, "not enabled"),
+        ("25.11.2", "enable_expedited_requeue", False, "even when it ended well"),
+        ("25.11.10", "idle_on_node_suspend,Enable_Expedited_Requeue", True, "before all other jobs"),
         ("26.05.5", "enable_expedited_requeue", True, "keeps its healthy nodes"),
+        ("26.11.0-0rc1", "enable_expedited_requeue", True, "keeps its healthy nodes"),
         ("", "enable_expedited_requeue", False, "has none"),
     ],
 )
 def test_expedited(release: str, parameters: str, is_open: bool, says: str) -> None:
     way = table({"SLURM_VERSION": release, "SlurmctldParameters": parameters})[ways.EXPEDITED]
     assert (way.open, says in way.text) == (is_open, True)
-    assert ("enable_expedited_requeue" in way.hint) == (way.text == "not enabled")
+    assert way.hint.startswith("add enable_expedited_requeue") == (way.text == "not enabled")
 
 
 @pytest.mark.parametrize(
-    "hooks, says",
+    "hooks, is_open, says",
     [
-        (ALL, ""),
-        (ways.Hooks(False, True, True), "not in slurm.conf"),
-        (ways.Hooks(True, False, True), "only observes"),
-        (ways.Hooks(True, None, True), "no hpkit.toml"),
-        (ways.Hooks(True, True, False), "switched off"),
+        (ways.Hooks(False, True, True), False, "does not name hpkit's epilog itself"),
+        (ways.Hooks(True, False, True), False, "only observes"),
+        (ways.Hooks(True, None, True), None, "where hpkit acts on the nodes"),
+        (ways.Hooks(True, True, False), True, "keeps its healthy nodes"),
     ],
 )
-def test_the_helper_of_the_epilog(hooks: ways.Hooks, says: str) -> None:
+def test_expedited_needs_an_epilog_that_fails(hooks: ways.Hooks, is_open: bool | None, says: str) -> None:
+    way = table({"SLURM_VERSION": "26.05.5", "SlurmctldParameters": "enable_expedited_requeue"}, hooks)[
+        ways.EXPEDITED
+    ]
+    assert (way.open, says in way.text) == (is_open, True)
+    assert way.hint
+
+
+@pytest.mark.parametrize(
+    "hooks, is_open, says",
+    [
+        (ALL, True, ""),
+        (ways.Hooks(False, True, True), False, "not in slurm.conf"),
+        (ways.Hooks(True, False, True), False, "only observes"),
+        (ways.Hooks(True, None, True), None, "where hpkit acts"),
+        (ways.Hooks(True, True, False), False, "switched off"),
+    ],
+)
+def test_the_helper_of_the_epilog(hooks: ways.Hooks, is_open: bool | None, says: str) -> None:
     way = table({"SLURM_VERSION": "24.11.5"}, hooks)[ways.BY_ROOT]
-    assert way.open == (not says)
+    assert way.open is is_open
     assert says in way.text
     assert bool(way.hint) == bool(says)
 
