@@ -91,7 +91,8 @@ def test_links_lead_somewhere(path: Path) -> None:
         there = (path.parent / file).resolve() if file else path
         assert there.exists(), f"{path.name}: {target}"
         if anchor:
-            heads = [h.lower().replace(" ", "-") for h in re.findall(r"^#+ (.+)$", there.read_text(), re.M)]
+            titles = re.findall(r"^#+ (.+)$", there.read_text(), re.M)
+            heads = [re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in titles]  # as GitHub makes them
             assert anchor in heads, f"{path.name}: {target}"
 
 

@@ -154,10 +154,10 @@ def switch_on_again(client: Client, job: Job | None, record: Record, *, say: Say
 def promise(job: Job | None, batch: Batch) -> str:
     """What a node that fails will mean, for the line at the start."""
     if job is None or not job.expedited:
-        return "a node that fails means a requeue"
+        return "if a node fails, the job is requeued"
     if why := hindrance(batch):
-        return f"a node that fails means a requeue, not an expedited one: {why}"
-    return "a node that fails means an expedited requeue"
+        return f"if a node fails, the job is requeued, but not expedited: {why}"
+    return "if a node fails, the job has an expedited requeue"
 
 
 def by_code(job_id: str, code: int, way: Way) -> str:

@@ -36,7 +36,7 @@ def decide(
     if cause.kind == "scheduler":
         return Plan("stop", cause.why)
     if cause.kind == "user" and resume_on != "any":
-        return Plan("stop", "the job is not requeued for a fault of the program")
+        return Plan("stop", "the program itself failed")
     hindrance = _hindrance(job, het)
     if hindrance:
         return Plan("stop", hindrance, gives_up=True)

@@ -102,7 +102,9 @@ def test_the_exit_code_puts_the_job_back(run: Run, tell: Tell) -> None:
     bad, at = broken(run)
     tell("exit code", again(run, at))
     said(
-        run, "a node that fails means an expedited requeue", f"because {bad} is drained and its epilog fails"
+        run,
+        "if a node fails, the job has an expedited requeue",
+        f"because {bad} is drained and its epilog fails",
     )
     assert run.job().restarts == 1 and bad not in run.nodes()
     assert "gpu" in drained(cluster, bad), "the drain keeps our reason, though the epilog failed"

@@ -354,7 +354,7 @@ PROBES: dict[str, Callable[[Scene], str]] = {
     "node state EXTERNAL": known_state("sinfo", "EXTERNAL"),
     "job state EXPEDITING": known_state("squeue", "EXPEDITING"),
     "`sbatch --requeue=expedite`": expedite,
-    "a requeue waits, `requeue_delay=3` and `cred_expire=30` given": delay,
+    "how long a requeue waits with `requeue_delay=3` and `cred_expire=30`": delay,
     "`SLURM_RESTART_COUNT` in the first run": restart_count,
     "`%r` in the name of an output file": restart_in_names,
     "a cancelled step's line begins with": cancelled_begins,

@@ -34,7 +34,7 @@ def plan(cause: Cause, code: int = 1, job: Job | None = BATCH, past: Past = Past
         (plan(HARDWARE, job=BATCH._replace(requeue=False)), "stop", "--requeue", True),
         (plan(HARDWARE, job=BATCH._replace(batch=False)), "stop", "interactive", True),
         (plan(HARDWARE, het=True), "stop", "heterogeneous", True),
-        (plan(USER, code=3), "stop", "fault of the program", False),
+        (plan(USER, code=3), "stop", "program itself failed", False),
         (plan(USER, code=3, resume_on="any"), "requeue", "", False),
         (plan(USER, code=93, resume_on="any"), "stop", "asked", False),
         (plan(UNKNOWN), "requeue", "did not answer", False),
