@@ -92,7 +92,9 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert there.exists(), f"{path.name}: {target}"
         if anchor:
             titles = re.findall(r"^#+ (.+)$", there.read_text(), re.M)
-            heads = [re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in titles]  # as GitHub makes them
+            heads = [
+                re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in titles
+            ]  # as GitHub makes them
             assert anchor in heads, f"{path.name}: {target}"
 
 
