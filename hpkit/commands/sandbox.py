@@ -44,18 +44,23 @@ def where(function: F) -> F:
 def up(nodes: int, gpus: int, user: str, folder: str) -> Running:
     """Start the cluster."""
     from hpkit.sandbox import cluster
+    from hpkit.sandbox.ground import program
     from hpkit.sandbox.slurmconf import Settings
+    from hpkit.sandbox.state import default_folder
 
     started = yield from cluster.starting(folder, Settings(nodes=nodes, gpus=gpus, user=user))
     state = started.state
     account, env = state.account, started.env()
+    typed = program()
+    dir_ = "" if state.folder == default_folder() else f" --dir {state.folder}"
     lines = [
         f"The sandbox is in {state.folder}. To use it as {account.name}, an ordinary user:",
         f"  setpriv --reuid={account.uid} --regid={account.gid} --init-groups bash",
         f"  export SLURM_CONF={env['SLURM_CONF']} HPKIT_ROOT={env['HPKIT_ROOT']} PATH={state.folder}/bin:$PATH",
         f"  export HOME={env['HOME']}; cd",
-        f"As root, with HPKIT_SANDBOX={state.folder} in the environment:",
-        "  hpkit sandbox break n2 gpu-lost; hpkit sandbox status; hpkit sandbox heal n2; hpkit sandbox down",
+        f"  srun -w {started.names[-1]} hpkit check; srun -w {started.names[-1]} hpkit doctor",
+        f"As root: {typed} sandbox break {started.names[0]} gpu-lost{dir_}, then status, heal {started.names[0]}, down",
+        f"  SLURM_CONF={env['SLURM_CONF']} {typed} status",
     ]
     return Result({"schema": SCHEMA, "folder": state.folder, "env": env, "nodes": list(started.names)}, lines)
 

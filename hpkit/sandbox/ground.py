@@ -81,11 +81,16 @@ def need_root(why: str) -> None:
         raise HpkitError(why, f"run: sudo {command_line()}")
 
 
+def program() -> str:
+    """The program that the person typed; by its name only where root finds it by that."""
+    typed = sys.argv[0] or "hpkit"
+    name = os.path.basename(typed)
+    return name if shutil.which(name, path=proc.PATH) else typed
+
+
 def command_line() -> str:
-    """The command that the person typed, for a hint; by its name only where root finds it by that."""
-    program = sys.argv[0] or "hpkit"
-    name = os.path.basename(program)
-    return " ".join([name if shutil.which(name, path=proc.PATH) else program, *sys.argv[1:]])
+    """The command that the person typed, for a hint."""
+    return " ".join([program(), *sys.argv[1:]])
 
 
 def search_path() -> str:
