@@ -27,6 +27,7 @@ from hpkit.talk import Said, Talk
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pyslurm_worker.py")
 SPARE_S = 1.0  # how long after its deadline a worker ends itself, whose parent can no longer do it
+AGE_S = 60.0  # so long a change of slurm.conf may go unseen, where Slurm finds that file by itself
 NEXT = "from now on Slurm's commands are used"
 
 
@@ -35,17 +36,43 @@ class CannotError(Exception):
 
 
 class Worker:
-    """The process that holds pyslurm, how many questions it got, and why it is not used any more ("" while it is)."""
+    """The process that holds pyslurm, how many questions it got, and why it is not used any more ("" while it is).
 
-    def __init__(self) -> None:
+    It read slurm.conf when it started. So it is only asked while it is young and that file is the same.
+    """
+
+    def __init__(self, conf: str) -> None:
+        self.conf = conf
         self.talk: Talk | None = None
         self.number = 0
         self.given_up = ""
+        self._since = 0.0
+        self._read: tuple[int, int] | None = None
+
+    @property
+    def fit(self) -> bool:
+        """Whether the process lives and knows Slurm's configuration as it is."""
+        young = time.monotonic() - self._since < AGE_S
+        return self.talk is not None and self.talk.alive and young and self._read == self._stamp()
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        """A new process in the place of the one there is; raises OSError."""
+        self.end()
+        self._since, self._read = time.monotonic(), self._stamp()
+        self.talk = Talk(argv, env=env, limit=LIMIT)
 
     def end(self) -> None:
         """End the process, if there is one."""
         if self.talk is not None:
             self.talk.end()
+
+    def _stamp(self) -> tuple[int, int] | None:
+        """What tells one slurm.conf from another; None where Slurm finds its own."""
+        try:
+            found = os.stat(self.conf) if self.conf else None
+        except OSError:
+            found = None
+        return (found.st_mtime_ns, found.st_ino) if found else None
 
 
 # For each way to reach a Slurm, as Python's own arguments and environment: a round of a hook has several clients.
@@ -70,7 +97,9 @@ class Pyslurm(Commands):
     ) -> None:
         super().__init__(config, trusted_only=trusted_only, environ=environ)
         self._argv = (sys.executable, "-I", "-S", WORKER, folder)
-        self._worker = workers.setdefault((*self._argv, *sorted(self._env.items())), Worker())
+        self._worker = workers.setdefault(
+            (*self._argv, *sorted(self._env.items())), Worker(self._env.get("SLURM_CONF", ""))
+        )
 
     @property
     def given_up(self) -> str:
@@ -198,7 +227,7 @@ class Pyslurm(Commands):
         if self.given_up:
             raise CannotError(self.given_up)
         until = time.monotonic() + self._timeout_s
-        if self._worker.talk is None or not self._worker.talk.alive:
+        if not self._worker.fit:
             self._start(until)
         number, said = self._ask_worker(until, do, given)
         went_home = (
@@ -219,9 +248,8 @@ class Pyslurm(Commands):
 
     def _start(self, until: float) -> None:
         """Start a worker and see that it is up. One that does not come up is given up; it was asked nothing."""
-        self._worker.end()
         try:
-            self._worker.talk = Talk(self._argv, env=self._env, limit=LIMIT)
+            self._worker.start(self._argv, self._env)
             said = self._ask_worker(until, "hello", {})[1]
         except OSError as error:
             said = Said(b"", "ended", stderr=str(error).encode())
@@ -250,7 +278,10 @@ class Pyslurm(Commands):
         if "cannot" in answer:
             raise CannotError(answer["cannot"])
         if "error" in answer:
-            raise refusal(str(answer["error"]))
+            told = refusal(str(answer["error"]))
+            if told.kind == "unreachable":  # perhaps the controller is elsewhere by now
+                self._worker.end()
+            raise told
         return answer["ok"]
 
     def _late(self) -> SlurmError:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hpkit import proc
+from hpkit import pids, proc
 from hpkit.errors import SlurmError
 from hpkit.sandbox import cluster as clusters
 from hpkit.sandbox import daemons
@@ -159,7 +159,8 @@ def pair() -> Iterator[Pair]:
 
 def end_primary(cluster: Cluster, number: int) -> None:
     """End it, though not while it replaces its heartbeat file, without which no backup ever takes over."""
-    pid = cluster.state.processes["slurmctld"].pid
+    primary = cluster.state.processes["slurmctld"]
+    pid = primary.pid
     os.kill(pid, signal.SIGSTOP)
     while not Path(cluster.folder, "state", "heartbeat").exists():
         os.kill(pid, signal.SIGCONT)
@@ -167,6 +168,7 @@ def end_primary(cluster: Cluster, number: int) -> None:
         os.kill(pid, signal.SIGSTOP)
     os.kill(pid, number)
     os.kill(pid, signal.SIGCONT)
+    cluster.until(lambda: pids.alive(primary), lambda alive: not alive, 30, "its end")
 
 
 def seen(cluster: Cluster, timeout_s: float) -> dict[str, str]:

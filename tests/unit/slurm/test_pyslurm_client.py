@@ -86,7 +86,6 @@ def test_jobs_that_have_ended_or_lie_elsewhere_are_not_on_a_node(tools: Tools, o
     assert [job.id for job in it.jobs_on("t1")] == ["1", "9_0"]
     expedited_perhaps = {"id": 6, "state": "CANCELLED", "requeue_count": 9}  # which does not matter any more
     orders.set(version="25.11.7", attributes={"jobs": [*rows[1:3], expedited_perhaps]})
-    forget()
     assert client(tools).jobs_on("t1") == ()
     assert tools.calls == []
 
@@ -137,7 +136,6 @@ def test_names_that_slurm_does_not_have(tools: Tools, orders: Orders) -> None:
     assert kind(it.nodes, ["t1", "t9"]) == "unknown"
     assert kind(it.jobs_on, "t9") == "unknown"
     orders.set(attributes={"nodes": []})
-    forget()
     assert kind(client(tools).nodes) == "unknown"
     assert tools.calls == []
 
@@ -332,6 +330,32 @@ def test_a_worker_that_goes_home_as_it_is_asked_is_replaced(tools: Tools, orders
     assert (tools.calls, it.given_up) == ([], "")
 
 
+def test_a_worker_knows_slurm_conf_as_it_is(
+    tools: Tools, orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = client(tools)
+    it.node("t1")
+    first = pid_of(it)
+    it.node("t1")
+    assert pid_of(it) == first
+    orders.set(attributes={"nodes": [{"total_cpus": 1}]})  # the file is another slurm.conf
+    assert it.node("t1").cpus == 1
+    second = pid_of(it)
+    monkeypatch.setattr(pyslurm_client, "AGE_S", 0.0)
+    it.node("t1")
+    assert len({first, second, pid_of(it)}) == 3
+    assert gone(first) and gone(second)
+    orders.path.unlink()
+    assert it.node("t1").gres == "by:commands:1"
+
+
+def test_after_an_unreachable_controller_the_worker_starts_anew(tools: Tools, orders: Orders) -> None:
+    orders.set(Nodes_load="error: Unable to contact slurm controller (connect failure)")
+    it = client(tools)
+    assert kind(it.node, "t1") == "unreachable"
+    assert (pid_of(it), it.given_up) == (0, "")
+
+
 def test_the_clients_of_a_process_share_a_worker(tools: Tools, orders: Orders) -> None:
     one, other = client(tools), client(tools, timeout_s=20.0)
     assert one.node("t1") == other.node("t1")
@@ -343,7 +367,6 @@ def test_the_clients_of_a_process_share_a_worker(tools: Tools, orders: Orders) -
     )
     assert pid_of(elsewhere) == 0
     orders.set(**{"import": "exit"})
-    forget()
     one, other = client(tools), client(tools)
     assert one.node("t1").gres == "by:commands:1"
     assert other.given_up == one.given_up != ""
