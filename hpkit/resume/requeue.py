@@ -21,7 +21,7 @@ from hpkit.resume.signals import Place, ignore_ending
 from hpkit.slurm.client import Client, Job
 
 RETRY = frozenset({"unreachable", "timeout", "garbled"})
-RETRY_S = 60.0
+RETRY_S = 300.0  # a backup takes over after SlurmctldTimeout, 120 s by default; a restart may take minutes
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 AGAIN = frozenset({"REQUEUED", "PENDING", "EXPEDITING", "REQUEUE_HOLD", "REQUEUE_FED"})
 BY_CODE = "exit code"  # in the record: how the job is put back
@@ -78,7 +78,7 @@ def carry_out(
 ) -> str:
     """Requeue the job; "" when it is requeued, else why not (the record says so too).
 
-    A controller that does not answer is asked again with growing pauses for about a minute.
+    A controller that does not answer is asked again with growing pauses for `RETRY_S` seconds.
     """
     ours = [n for n in order.exclude or () if n in cause.nodes]
     mark = _note(cause, record, say, excluded=ours)

@@ -22,7 +22,7 @@ from hpkit.slurm import pyslurm_records as records
 from hpkit.slurm.client import Job, Node
 from hpkit.slurm.commands import GRACE_S, LIMIT, SECOND_S, Commands, unsure
 from hpkit.slurm.names import NODE_NAME
-from hpkit.slurm.refusals import refusal
+from hpkit.slurm.refusals import kind_of, refusal
 from hpkit.talk import Said, Talk
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pyslurm_worker.py")
@@ -239,7 +239,7 @@ class Pyslurm(Commands):
         if said.failure == "busy":
             raise CannotError("asked while it answers")
         if said.failure == "timeout":
-            raise self._late()
+            raise self._late(said)
         if said.failure:
             self._give_up(said)
             kind = "unreachable" if said.failure == "ended" else "garbled"
@@ -255,7 +255,7 @@ class Pyslurm(Commands):
             said = Said(b"", "ended", stderr=str(error).encode())
         if said.failure:
             self._give_up(said)
-            raise self._late() if said.failure == "timeout" else CannotError(self.given_up)
+            raise self._late(said) if said.failure == "timeout" else CannotError(self.given_up)
 
     def _ask_worker(self, until: float, do: str, given: Mapping[str, Any]) -> tuple[int, Said]:
         """Put one question to the worker; its number, and what came of it."""
@@ -284,16 +284,24 @@ class Pyslurm(Commands):
             raise told
         return answer["ok"]
 
-    def _late(self) -> SlurmError:
+    def _late(self, said: Said) -> SlurmError:
+        told = _last_words(said)
+        if kind_of(told) == "missing":  # Slurm waits a minute for a slurm.conf that is not there
+            return refusal(told)
         return SlurmError("timeout", f"pyslurm did not answer within {self._timeout_s:g} s")
 
     def _give_up(self, said: Said) -> None:
         """Use the commands from now on."""
-        words = said.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        words = _last_words(said)
         what = f"ended with {said.rc}" if said.failure == "ended" else f"gave no answer ({said.failure})"
-        self._worker.given_up = f"its process {what}{': ' if words else ''}{words[:200]}"
+        self._worker.given_up = f"its process {what}{': ' if words else ''}{words}"
         self._worker.end()
         log.warning("pyslurm-given-up", why=self.given_up)
+
+
+def _last_words(said: Said) -> str:
+    """The last line that the process said on standard error."""
+    return said.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:200]
 
 
 def _is_number(job_id: str) -> bool:

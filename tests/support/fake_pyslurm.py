@@ -1,9 +1,9 @@
 """A package in pyslurm's place, with the attributes of 25.11 and any misbehaviour that is asked for.
 
-What it must do at which call stands in the JSON file that SLURM_CONF names: {"CALL": "hang" | "segv" | "exit" | "say" |
-"other" | "home" | "error: text" | "fail: text"}. CALL is "import", "Nodes.load", "Job.load", "Jobs.load", "Config.load",
-"Node.modify", "Job.modify", "Job.release"; "attributes" overrides attributes of nodes and jobs, and {"raise": text} as a
-value makes reading one fail. Every accepted write goes as a line to the file FAKE beside it.
+What it must do at which call stands in the JSON file that SLURM_CONF names: {"CALL": "hang" | "wait" | "segv" | "exit" |
+"say" | "other" | "home" | "error: text" | "fail: text"}. CALL is "import", "Nodes.load", "Job.load", "Jobs.load",
+"Config.load", "Node.modify", "Job.modify" or "Job.release". "attributes" overrides attributes of nodes and jobs; reading
+one whose value is {"raise": text} fails. Every accepted write goes as a line to a file beside that one, `.wrote`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ def does(call):
     order = ORDERS.get(call, "")
     if order == "hang":
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        time.sleep(600)
+    if order == "wait":
+        print("error: cannot stat file /x: No such file, retrying in 1sec", file=sys.stderr, flush=True)
         time.sleep(600)
     if order == "segv":
         os.kill(os.getpid(), signal.SIGSEGV)

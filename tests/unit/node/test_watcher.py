@@ -70,7 +70,8 @@ def test_the_background_round_starts_one_and_it_answers_notes(node: NodeRoot) ->
     again = leave_note(node, "b")
     time.sleep(4 * watcher.TICK_S)
     assert again.exists()
-    assert not (node.run_dir / "verdict").exists(), "until then the cached verdict is not trusted"
+    trusted = node.run_dir / "verdict"
+    assert becomes(lambda: not trusted.exists()), "until then the cached verdict is not trusted"
     (node.run_dir / "note-round").write_text("0.0")
     (node.run_dir / "watcher.json").unlink()
     assert becomes(lambda: not proc.alive(first)), "without its pidfile it ends"

@@ -299,6 +299,11 @@ def test_a_worker_that_does_not_come_up_in_time_is_given_up(tools: Tools, orders
     assert it.given_up == "its process gave no answer (timeout)"
 
 
+def test_a_slurm_conf_that_is_not_there_is_named_so(tools: Tools, orders: Orders) -> None:
+    orders.set(**{"import": "wait"})
+    assert kind(client(tools, timeout_s=1.0).node, "t1") == "missing"
+
+
 def test_what_the_library_prints_is_no_answer(tools: Tools, orders: Orders) -> None:
     orders.set(Nodes_load="say")
     assert client(tools).node("t1").gres == "gpu:h100:8"
