@@ -12,7 +12,7 @@ import pytest
 from hpkit.config import DrainConfig
 from hpkit.errors import SlurmError
 from hpkit.proc import Stamp
-from hpkit.resume import expedite, timeline
+from hpkit.resume import expedite, requeue, timeline
 from hpkit.resume.attempts import Key, Record
 from hpkit.resume.expedite import Way, choose, needs_switch, switch_off, switch_on_again
 from hpkit.resume.facts import Cause, NodeFacts, Witness
@@ -208,7 +208,7 @@ def test_a_switch_that_never_comes_is_told_with_what_to_type(slurm: FakeSlurm, t
     slurm.down = "unreachable"
     clock = Time()
     done, said, record = switched(slurm, tmp_path, clock)
-    assert not done and clock.now == pytest.approx(60)
+    assert not done and clock.now == pytest.approx(requeue.RETRY_S)
     assert "REQUEUE_HOLD" in said[-1] and "scancel 7" in said[-1] and "scontrol release 7" in said[-1]
     assert [e["state"] for e in record.read().events] == ["failed"]
 

@@ -14,6 +14,7 @@ from hpkit.proc import Kin, Stamp
 from hpkit.resume.attempts import Key, Record
 from hpkit.resume.facts import Cause, Plan
 from hpkit.resume.requeue import (
+    RETRY_S,
     Batch,
     Order,
     by_hand,
@@ -117,7 +118,7 @@ def test_a_controller_that_is_down_is_asked_again_for_a_minute(slurm: FakeSlurm,
     slurm.down = "unreachable"
     why, clock, said = carried(slurm, record)
     assert "contact" in why
-    assert clock.now == pytest.approx(60)
+    assert clock.now == pytest.approx(RETRY_S)
     assert clock.waits[:4] == [1, 2, 4, 8] and len(said) == len(clock.waits)
     assert states(record) == ["asked", "refused"]
 
