@@ -198,10 +198,13 @@ def reach(site: config.SlurmConfig, env: Mapping[str, str]) -> Client:
     import shutil
 
     from hpkit.slurm import connect
+    from hpkit.slurm.backend import choose
 
     beside = shutil.which("srun", path=env.get("PATH"))
     if beside and not site.bin:
         site = site._replace(bin=os.path.dirname(os.path.abspath(beside)))
+    if site.backend == "pyslurm" and (choice := choose(site, trusted_only=False)).refused:
+        say(f"pyslurm is asked for and cannot be used ({choice.why}); Slurm's commands do the same")
     return connect(site, trusted_only=False)
 
 
