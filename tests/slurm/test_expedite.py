@@ -186,7 +186,7 @@ def test_a_script_that_goes_on_is_requeued_and_not_completed(run: Run, tell: Tel
     tell("requeue by hp-srun", again(run, at))
     said(
         run,
-        "not an expedited one: the batch script may go on",
+        "but not expedited: the batch script may go on",
         "requeueing job",
         "as soon as its nodes are free",
     )
