@@ -327,15 +327,16 @@ def _leave_helper(scene: Scene, kind: str, job: str, *words: str) -> None:
     name = helpers.own_name(_client(scene), scene.host.node, job)
     try:
         proc.detach(
-            (sys.executable, "-I", "-S", SCRIPT, kind, name, *words, "--root", scene.root), env=_kept()
+            (sys.executable, "-I", "-S", SCRIPT, kind, name, *words, "--root", scene.root),
+            env=_kept("SLURM_JOB_NODELIST", "SLURM_NODELIST"),
         )
     except OSError as error:
         log.error("helper-not-started", helper=kind, job=name, why=error)
 
 
-def _kept() -> dict[str, str]:
-    """What a background process needs of Slurm's environment: the node's name."""
-    return {n: os.environ[n] for n in ("SLURMD_NODENAME",) if n in os.environ}
+def _kept(*more: str) -> dict[str, str]:
+    """What a background process needs of Slurm's environment: the node's name, and what it asks for."""
+    return {n: os.environ[n] for n in ("SLURMD_NODENAME", *more) if n in os.environ}
 
 
 def _watch_over(scene: Scene) -> None:
@@ -354,7 +355,7 @@ def _helper(kind: str, root: str, rest: Sequence[str]) -> int:
 
         watcher.watch(where, root, SCRIPT)
         return 0
-    from hpkit.node import helpers
+    from hpkit.node import helpers, parting
     from hpkit.slurm import connect
 
     config = settings.load(where, lambda found, suites: None, keep=False)[0]
@@ -363,8 +364,8 @@ def _helper(kind: str, root: str, rest: Sequence[str]) -> int:
     node = machine.live(root, view=View.NODE).node
     job, uid, release, start = rest[0], int(rest[1]), config.hooks.release_held, config.hooks.start_requeued
     if kind == "start":
-        run = int(rest[2])
-        outcome = helpers.after_failure(client, where, node, job, uid, run, release=release, start=start)
+        ran = int(rest[2]), parting.nodes(os.environ) or node
+        outcome = helpers.after_failure(client, where, node, job, uid, *ran, release=release, start=start)
     else:
         outcome = helpers.after_reject(client, where, node, job, uid, release=release, start=start)
     log.info("helper-ended", helper=kind, job=rest[0], outcome=outcome)

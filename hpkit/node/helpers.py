@@ -73,6 +73,7 @@ def after_failure(
     job_id: str,
     uid: int,
     restarts: int,
+    nodes: str,
     *,
     release: bool = True,
     start: bool = True,
@@ -82,18 +83,18 @@ def after_failure(
     """What follows for a job whose owner `uid` left a suspect note: `start_requeued`, or the end of Slurm's own hold.
 
     Slurm holds an expedited job whose script ended with a bad code when no epilog failed. `restarts` is how often the
-    job had been started again before the run that ended: only the hold that came with this end is released, once, never
+    job had been started again before the run that ended, `nodes` all nodes of that run (Slurm itself shows those that
+    still complete): only the hold that came with this end is released, once, never
     a person's, and only while hpkit has drained a node of that run: else a program with a bug would run for ever.
     Returns what came of it in a few words; "released" when the job was released.
     """
-    name, asked, ran_on = own_name(client, node, job_id), False, ""
+    name, asked = own_name(client, node, job_id), False
 
     def look(job: Job) -> str:
-        nonlocal asked, ran_on
+        nonlocal asked
         if job.user_id != uid or not _held_for_its_code(job, restarts):
-            ran_on = job.nodes or ran_on
             return _help(client, name, job, frozenset({uid}), start)
-        if not _one_is_ours(client, ran_on or node):
+        if not _one_is_ours(client, nodes):
             return "left held: no node of it is drained by hpkit"
         mark = f"{name}:{job.restarts}"
         if not asked and (not release or mark in _released(paths)):

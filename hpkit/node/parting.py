@@ -56,11 +56,15 @@ def of(env: Mapping[str, str], node: str) -> Parting:
     )
 
 
+def nodes(env: Mapping[str, str]) -> str:
+    """All nodes of the job of this epilog; Slurm before 23.02 tells the list by its old name only."""
+    return env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST", "")
+
+
 def is_batch_host(env: Mapping[str, str], node: str) -> bool:
-    """The batch script ran on the first node of the job; Slurm before 23.02 tells the list by its old name only."""
-    listed = env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST", "")
+    """The batch script ran on the first node of the job."""
     try:
-        return hostlist.expand(listed)[:1] == (node,)
+        return hostlist.expand(nodes(env))[:1] == (node,)
     except ValueError:
         return False
 
