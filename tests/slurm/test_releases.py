@@ -259,13 +259,17 @@ def restart_in_names(scene: Scene) -> str:
 
 
 def cancelled_line(scene: Scene) -> str:
+    """The step's daemon may be gone before srun has its line (seen on 22.05): then another try shows it."""
     home = Path(scene.cluster.folder, "home")
-    (home / "up").unlink(missing_ok=True)
-    job = scene.cluster.submit(CANCELLED, "--output=cancelled-%j")
-    scene.cluster.wait(job, ("COMPLETED", "FAILED"))
-    text = (home / f"cancelled-{job}").read_text()
-    (line,) = [line for line in text.splitlines() if "*** STEP" in line]
-    return line
+    for _ in range(5):
+        (home / "up").unlink(missing_ok=True)
+        job = scene.cluster.submit(CANCELLED, "--output=cancelled-%j")
+        scene.cluster.wait(job, ("COMPLETED", "FAILED"))
+        text = (home / f"cancelled-{job}").read_text()
+        for line in text.splitlines():
+            if "*** STEP" in line:
+                return line
+    raise AssertionError(f"srun never showed the line: {text}")
 
 
 def cancelled_begins(scene: Scene) -> str:
