@@ -155,7 +155,8 @@ def test_a_drain_that_arrives_after_its_round_is_known_as_ours(cluster: Cluster,
     tool.mkdir()
     pid = cluster.state.processes["slurmctld"].pid
     (tool / "scontrol").write_text(
-        f'#!/bin/sh\ncase "$*" in update*) kill -STOP {pid};; esac\nexec {cluster.state.tools["scontrol"]} "$@"\n'
+        f'#!/bin/sh\ncase "$*" in update*) kill -STOP {pid}; sleep 0.5;; esac\n'  # its threads stop one by one
+        f'exec {cluster.state.tools["scontrol"]} "$@"\n'
     )
     (tool / "scontrol").chmod(0o755)
     extra = Path(paths(cluster.state.node("n2")).etc, "conf.d", "slow.toml")
