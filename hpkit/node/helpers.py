@@ -84,8 +84,8 @@ def after_failure(
 
     Slurm holds an expedited job whose script ended with a bad code when no epilog failed. `restarts` is how often the
     job had been started again before the run that ended, `nodes` all nodes of that run (Slurm itself shows those that
-    still complete): only the hold that came with this end is released, once, never
-    a person's, and only while hpkit has drained a node of that run: else a program with a bug would run for ever.
+    still complete). Only the hold that came with this end is released, once, never a person's, and only while hpkit has
+    drained a node of that run: else a program with a bug would run for ever.
     Returns what came of it in a few words; "released" when the job was released.
     """
     name, asked = own_name(client, node, job_id), False
@@ -97,8 +97,8 @@ def after_failure(
         if not _one_is_ours(client, nodes):
             return "left held: no node of it is drained by hpkit"
         mark = f"{name}:{job.restarts}"
-        if not asked and (not release or mark in _released(paths)):
-            return "left held" if not release else "released before"
+        if not asked and (why := _barred(paths, mark, release)):
+            return why
         asked = True
         return _release(client, paths, name, mark, "held by Slurm, though its owner suspected this node")
 
@@ -133,7 +133,7 @@ def _watch(
         job, last = _look(client, name, last)
         if job is not None:
             last = look(job)
-            if last not in ("under way", NO_ANSWER):
+            if last not in ("under way", HELD, NO_ANSWER):
                 return last
         elif last == "unknown":
             return "gone"
@@ -157,22 +157,26 @@ def release_held(
     job on this node, and not at all unless `allowed`. Returns what came of it in a few words; "released" when the job
     was released.
     """
-    job_id, last = own_name(client, node, job_id), NO_ANSWER
-    asked = False
-    for _ in range(max(1, int(watch_s / POLL_S))):
-        job, last = _look(client, job_id, last)
-        if job is not None:
-            last = _held_as(job)
-            if last == HELD and not asked and (not allowed or job_id in _released(paths)):
-                return "left held" if not allowed else "released before"
-            if last == HELD and _drained_by_us(client, node):
-                last, asked = _release(client, paths, job_id, job_id, REJECTED), True
-            if last not in ("under way", HELD, NO_ANSWER):
-                return last
-        elif last == "unknown":
-            return "gone"
-        pause(POLL_S)
-    return f"gave up: {last}"
+    name, asked = own_name(client, node, job_id), False
+
+    def look(job: Job) -> str:
+        nonlocal asked
+        found = _held_as(job)
+        if found == HELD and not asked and (why := _barred(paths, name, allowed)):
+            return why
+        if found == HELD and _drained_by_us(client, node):
+            asked = True
+            return _release(client, paths, name, name, REJECTED)
+        return found
+
+    return _watch(client, name, look, watch_s, pause)
+
+
+def _barred(paths: Paths, mark: str, allowed: bool) -> str:
+    """Why a hold is not ours to end: the site forbids it, or we ended this one before; "" when it is."""
+    if not allowed:
+        return "left held"
+    return "released before" if mark in _released(paths) else ""
 
 
 def after_reject(

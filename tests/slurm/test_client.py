@@ -9,17 +9,12 @@ from hpkit.errors import SlurmError
 from hpkit.sandbox.cluster import Cluster
 from hpkit.slurm.client import Client
 from hpkit.slurm.names import own_node
+from tests.support.refused import refusal
 
 
 @pytest.fixture
 def client(cluster: Cluster) -> Client:
     return cluster.client
-
-
-def refusal(call: object, *args: object, **more: object) -> SlurmError:
-    with pytest.raises(SlurmError) as caught:
-        call(*args, **more)  # type: ignore[operator]
-    return caught.value
 
 
 def test_own_name(client: Client) -> None:

@@ -24,6 +24,7 @@ from hpkit.slurm.client import Client, Job
 from hpkit.slurm.pyslurm_client import Pyslurm
 from tests.slurm.conftest import nodes_out
 from tests.support.fake_slurm import FakeSlurm, idle
+from tests.support.refused import refusal
 
 T = TypeVar("T")
 
@@ -91,12 +92,6 @@ def started(cluster: Cluster, *args: str, script: str = SLEEP) -> str:
     job = cluster.submit(script, *QUIET, *args)
     cluster.wait(job, "RUNNING")
     return job
-
-
-def refusal(call: object, *args: object, **more: object) -> SlurmError:
-    with pytest.raises(SlurmError) as caught:
-        call(*args, **more)  # type: ignore[operator]
-    return caught.value
 
 
 def answers(cluster: Cluster) -> bool:

@@ -21,6 +21,7 @@ from hpkit.policy.returning import DRAINED, INTENDED, Record
 from hpkit.sandbox.cluster import Cluster
 from hpkit.slurm import connect
 from hpkit.slurm.client import Client
+from tests.support.refused import refusal
 
 SLEEP = "#!/bin/sh\nexec sleep 600\n"
 QUIET = ("--output=/dev/null", "--nodes=1")
@@ -69,12 +70,6 @@ def stopped(cluster: Cluster) -> Iterator[Cluster]:
     yield cluster
     if pids.alive(cluster.state.processes["slurmctld"]):
         send(cluster, signal.SIGCONT)
-
-
-def refusal(call: Callable[[], object]) -> SlurmError:
-    with pytest.raises(SlurmError) as caught:
-        call()
-    return caught.value
 
 
 def children() -> list[str]:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from hpkit import proc
-from hpkit.errors import SlurmError
 from hpkit.paths import paths
 from hpkit.sandbox import cluster as clusters
 from hpkit.sandbox import daemons
@@ -19,6 +18,7 @@ from hpkit.sandbox.cluster import Cluster
 from hpkit.slurm import connect
 from tests.slurm.conftest import needs_slurm
 from tests.support.hostile import HOSTILE
+from tests.support.refused import refusal
 
 SLEEP = "#!/bin/sh\nexec sleep 600\n"
 # Asks one thing after another; prints "ok: …" or the kind, what Slurm said and the hint of each as JSON.
@@ -82,12 +82,6 @@ def as_user(cluster: Cluster, job: str, *calls: str, env: dict[str, str] | None 
     assert ran.ok, ran.stderr
     told: Told = json.loads(ran.text)
     return told
-
-
-def refusal(call: Callable[[], object]) -> SlurmError:
-    with pytest.raises(SlurmError) as caught:
-        call()
-    return caught.value
 
 
 def of_root(cluster: Cluster, *args: str) -> str:
